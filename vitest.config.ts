@@ -1,25 +1,39 @@
 import { defineConfig, type ViteUserConfig } from 'vitest/config'
 
+const speedTests = '**/speed.test.ts'
+
 /**
- * Three projects: `unit` runs the sources, `browser` and `package` run the built package (`npm run build` first).
- * With CI set, the results are also written to out/vitest.json, from which .ci/run counts.
+ * `unit` runs the sources; `browser` and `package` run the built package (`npm run build` first); `speed`, whose tests
+ * compare times, runs alone after all others. With CI set, the results are also written to out/vitest.json, from which
+ * .ci/run counts.
  */
 const config: ViteUserConfig = defineConfig({
   test: {
+    pool: 'forks',
     reporters: process.env.CI === undefined ? ['default'] : ['default', 'json'],
     outputFile: { json: 'out/vitest.json' },
     projects: [
       {
+        extends: true,
         test: {
           name: 'unit',
-          pool: 'forks',
           include: ['src/**/*.test.ts', 'test/**/*.test.ts', 'scripts/**/*.test.ts'],
-          exclude: ['test/browser/**', 'test/package/**'],
+          exclude: ['test/browser/**', 'test/package/**', speedTests],
           testTimeout: 60_000,
         },
       },
-      { test: { name: 'browser', pool: 'forks', include: ['test/browser/**/*.test.ts'], testTimeout: 120_000 } },
-      { test: { name: 'package', pool: 'forks', include: ['test/package/**/*.test.ts'], testTimeout: 120_000 } },
+      { extends: true, test: { name: 'browser', include: ['test/browser/**/*.test.ts'], testTimeout: 120_000 } },
+      { extends: true, test: { name: 'package', include: ['test/package/**/*.test.ts'], testTimeout: 120_000 } },
+      {
+        extends: true,
+        test: {
+          name: 'speed',
+          include: [`src/${speedTests}`],
+          testTimeout: 120_000,
+          fileParallelism: false,
+          sequence: { groupOrder: 1 },
+        },
+      },
     ],
   },
 })

@@ -1,0 +1,245 @@
+/**
+ * What a kernel function receives as `k`: control flow, variables, shared memory, barriers, exchange between lanes.
+ * A plain JavaScript loop unrolls; `k.range` is a loop of the kernel.
+ */
+
+import { Accumulator, Warpgroup } from './accumulator.ts'
+import { type At, offset } from './buffer.ts'
+import type { Register } from './ir.ts'
+import { moves } from './isa/convert.ts'
+import { approximations } from './isa/math.ts'
+import { fences } from './isa/mbarrier.ts'
+import { specials } from './isa/special.ts'
+import { blockBarrier, warpwide } from './isa/warp.ts'
+import { Barriers } from './mbarrier.ts'
+import { Pipeline, type PipelineOptions } from './pipeline.ts'
+import { SharedArray, type SharedType } from './shared.ts'
+import { SmemTile, type TileShape } from './smem-tile.ts'
+import type { Trace } from './trace.ts'
+import type { Type } from './types.ts'
+import { type Arg, emitValue, operandOf, Val, Var } from './value.ts'
+
+/** A run-time loop's options; `start` 0 and `step` 1 by default. */
+export interface RangeOptions {
+  readonly start?: Arg<'u32'>
+  readonly step?: Arg<'u32'>
+}
+
+export interface RoleOptions {
+  readonly warps: readonly [first: number, last: number]
+  readonly registers?: number
+}
+
+export class KernelBuilder {
+  private readonly trace: Trace
+  private bytes = 0
+
+  constructor(trace: Trace) {
+    this.trace = trace
+  }
+
+  /** Bytes of shared memory that the arrays so far take. */
+  get sharedBytes(): number {
+    return this.bytes
+  }
+
+  /** Index of the thread in its block. */
+  get threadIdx(): Val<'u32'> {
+    return this.special('threadIdx')
+  }
+  get blockIdx(): { readonly x: Val<'u32'>; readonly y: Val<'u32'> } {
+    return { x: this.special('blockIdxX'), y: this.special('blockIdxY') }
+  }
+  get gridDim(): { readonly x: Val<'u32'> } {
+    return { x: this.special('gridDimX') }
+  }
+  get lane(): Val<'u32'> {
+    return this.special('lane')
+  }
+
+  /** A constant. */
+  const<T extends Type>(type: T, value: number): Val<T> {
+    return new Val(this.trace, type, operandOf(this.trace, type, value))
+  }
+
+  /** A mutable register, assigned by `set`; what a run-time loop carries. */
+  var<T extends Type>(type: T, initial: NoInfer<Arg<T>>): Var<T> {
+    const register = this.trace.register(type, { mutable: true })
+    const variable = new Var(this.trace, type, register, value => this.move(register, value as Arg<Type>))
+    variable.set(initial)
+    return variable
+  }
+
+  /** `count` variables, such as the accumulators of a register tile. */
+  vars<T extends Type>(type: T, count: number, initial: NoInfer<Arg<T>>): readonly Var<T>[] {
+    return Array.from({ length: count }, () => this.var(type, initial))
+  }
+
+  /**
+   * A run-time loop: `for (const i of k.range(n)) { … }`. The body runs once, while recording.
+   *
+   * @throws KernelError when the body leaves by `break` or `return`
+   */
+  *range(end: Arg<'u32'>, { start = 0, step = 1 }: RangeOptions = {}): Generator<Val<'u32'>, void> {
+    const { trace } = this
+    const index = trace.register('u32', { mutable: true, hint: 'i' })
+    const bounds = {
+      start: operandOf(trace, 'u32', start),
+      end: operandOf(trace, 'u32', end),
+      step: operandOf(trace, 'u32', step),
+    }
+    const scope = trace.open('the loop')
+    let finished = false
+    try {
+      yield new Val(trace, 'u32', index)
+      finished = true
+    } finally {
+      const body = trace.close(scope)
+      // oxlint-disable-next-line no-unsafe-finally -- a for-of loop keeps an error of its own body over this one
+      if (!finished) throw trace.error('a run-time loop cannot be left by break or return; use k.when around the rest')
+      trace.append({ kind: 'loop', index, ...bounds, body, site: trace.site() })
+    }
+  }
+
+  /** `do body while (condition)`; the body returns the condition to go on. */
+  repeat(body: () => Val<'pred'>): void {
+    const { trace } = this
+    const again = trace.register('pred', { mutable: true })
+    const nodes = trace.block('the loop', () => this.move(again, body()))
+    trace.append({ kind: 'repeat', body: nodes, again, site: trace.site() })
+  }
+
+  /** Runs `then` in the lanes where the condition holds and `otherwise` in the others. */
+  when(condition: Val<'pred'>, then: () => void, otherwise: () => void = () => {}): void {
+    this.branch(condition, false, then, otherwise)
+  }
+
+  /** The same where all lanes of a warp agree; barriers and exchanges between lanes are allowed inside. */
+  whenUniform(condition: Val<'pred'>, then: () => void, otherwise: () => void = () => {}): void {
+    this.branch(condition, true, then, otherwise)
+  }
+
+  /** An array in shared memory, 16-byte aligned. Uninitialised. */
+  shared<T extends SharedType>(type: T, length: number): SharedArray<T> {
+    const array = new SharedArray(this.trace, type, length, this.bytes)
+    this.bytes += Math.ceil((4 * length) / 16) * 16
+    return array
+  }
+
+  /** A swizzled tile in shared memory, in one or more stages. */
+  tile(shape: TileShape): SmemTile {
+    const tile = new SmemTile(this.trace, shape, this.bytes)
+    this.bytes = tile.startByte + tile.bytes
+    return tile
+  }
+
+  /** mbarriers in shared memory; `init` them before use. */
+  barriers(count: number): Barriers {
+    const barriers = new Barriers(this.trace, count, this.bytes)
+    this.bytes += Math.ceil((8 * count) / 16) * 16
+    return barriers
+  }
+
+  /** A ring of stages between roles. */
+  pipeline(options: PipelineOptions): Pipeline {
+    return new Pipeline(this, options)
+  }
+
+  /** An accumulator tile of 64 rows and `n` columns over a warpgroup, zeroed. */
+  accumulator(n: number): Accumulator {
+    return new Accumulator(this.trace, n)
+  }
+
+  /** Fence, commit and wait of warpgroup multiplies. */
+  get warpgroup(): Warpgroup {
+    return new Warpgroup(this.trace)
+  }
+
+  /** Makes initialised mbarriers visible to copies; the initialising thread calls it. */
+  fenceBarrierInit(): void {
+    this.trace.emit(fences.barrierInit, {})
+  }
+
+  /** Makes this warp's ordinary writes to shared memory visible to copies and matrix units. */
+  fenceProxyAsync(): void {
+    this.trace.emit(fences.proxyAsync, {})
+  }
+
+  /**
+   * Warps `[first, last)` of the block run `body`, with `registers` for each of their threads when given (a multiple
+   * of 8 in 24..240; roles with registers cover whole warpgroups).
+   */
+  role(name: string, { warps: [first, last], registers }: RoleOptions, body: () => void): void {
+    const { trace } = this
+    if (
+      registers !== undefined &&
+      (registers % 8 !== 0 || registers < 24 || registers > 240 || first % 4 !== 0 || last % 4 !== 0)
+    )
+      throw trace.error(
+        `role ${name}: ${registers} registers on warps ${first}..${last}; expected a multiple of 8 in 24..240 on whole warpgroups`,
+      )
+    const nodes = trace.block(`role ${name}`, body)
+    trace.append({ kind: 'role', name, first, last, registers, body: nodes, site: trace.site() })
+  }
+
+  /** Element offset `base + row * stride`, exact beyond 2^32. */
+  offset(base: At, row: Arg<'u32'>, stride: Arg<'u32'>): Val<'offset'> {
+    return offset(this.trace, base, row, stride)
+  }
+
+  /** Waits for all threads of the block and orders their memory accesses. */
+  barrier(): void {
+    this.trace.emit(blockBarrier, {})
+  }
+
+  /** Sum over the lanes of the warp; the same bits in every lane. */
+  warpSum<T extends 'f32' | 'u32'>(value: Val<T>): Val<T> {
+    return emitValue(this.trace, warpwide[`warp.sum.${value.type}`]!, value.type, { a: value })
+  }
+  /** Maximum over the lanes of the warp; NaN when any lane has NaN. */
+  warpMax(value: Val<'f32'>): Val<'f32'> {
+    return emitValue(this.trace, warpwide['warp.max.f32']!, 'f32', { a: value })
+  }
+  /** The value that lane `from` holds. */
+  shuffle<T extends 'f32' | 'u32'>(value: Val<T>, from: Arg<'u32'>): Val<T> {
+    return emitValue(this.trace, warpwide[`shuffle.${value.type}`]!, value.type, { a: value, from })
+  }
+  /** The value of the lane whose number differs in the bits of `mask`. */
+  shuffleXor<T extends 'f32' | 'u32'>(value: Val<T>, mask: 1 | 2 | 4 | 8 | 16): Val<T> {
+    return emitValue(this.trace, warpwide[`shuffle.xor.${value.type}`]!, value.type, { a: value, mask })
+  }
+  /** Bit i of the result is the condition of lane i. */
+  ballot(condition: Val<'pred'>): Val<'u32'> {
+    return emitValue(this.trace, warpwide.ballot!, 'u32', { p: condition })
+  }
+
+  /** 2^x by the special function unit. */
+  exp2(x: Val<'f32'>): Val<'f32'> {
+    return emitValue(this.trace, approximations['ex2.f32']!, 'f32', { a: x })
+  }
+  /** log2(x) by the special function unit. */
+  log2(x: Val<'f32'>): Val<'f32'> {
+    return emitValue(this.trace, approximations['lg2.f32']!, 'f32', { a: x })
+  }
+  /** 1/x by the special function unit. */
+  rcp(x: Val<'f32'>): Val<'f32'> {
+    return emitValue(this.trace, approximations['rcp.f32']!, 'f32', { a: x })
+  }
+
+  private special(name: keyof typeof specials): Val<'u32'> {
+    return emitValue(this.trace, specials[name], 'u32', {})
+  }
+
+  private move(register: Register, value: Arg<Type>): void {
+    this.trace.inScope(register)
+    this.trace.emit(moves[`mov.${register.type}`]!, { d: register, a: operandOf(this.trace, register.type, value) })
+  }
+
+  private branch(condition: Val<'pred'>, uniform: boolean, then: () => void, otherwise: () => void): void {
+    const { trace } = this
+    const when = condition.operand as Register
+    trace.inScope(when)
+    const nodes = { holds: trace.block('the branch', then), otherwise: trace.block('the branch', otherwise) }
+    trace.append({ kind: 'branch', when, ...nodes, uniform, site: trace.site() })
+  }
+}

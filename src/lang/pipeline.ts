@@ -1,0 +1,137 @@
+/**
+ * A ring of stages between a producer and consumers: a full and an empty barrier per stage. `produce` and `consume`
+ * are run-time loops whose body has the stage: they wait before it and hand the stage on after it.
+ */
+
+import type { KernelBuilder } from './builder.ts'
+import type { Barriers } from './mbarrier.ts'
+import type { Arg, Val, Var } from './value.ts'
+
+export interface PipelineOptions {
+  readonly stages: number
+  /** Arrivals that fill a stage, beside its announced bytes. */
+  readonly producers: number
+  /** Arrivals that free a stage. */
+  readonly consumers: number
+}
+
+/** A stage that is ours between the wait and the hand-over. */
+export interface Stage {
+  readonly index: Val<'u32'>
+  /** Byte address of the stage's full barrier, for copies that complete on it. */
+  readonly full: Arg<'u32'>
+}
+
+/** One side's position in the ring. */
+class Cursor {
+  readonly index: Var<'u32'>
+  readonly parity: Var<'u32'>
+  private readonly stages: number
+
+  /** Producers start at the parity that passes on a fresh barrier. */
+  constructor(k: KernelBuilder, stages: number, parity: 0 | 1) {
+    this.stages = stages
+    this.index = k.var('u32', 0)
+    this.parity = k.var('u32', parity)
+  }
+
+  advance(): void {
+    const next = this.index.add(1)
+    const wraps = next.eq(this.stages)
+    this.parity.set(wraps.select(this.parity.bitXor(1), this.parity))
+    this.index.set(wraps.select(next.mul(0), next))
+  }
+}
+
+export class Pipeline {
+  private readonly k: KernelBuilder
+  private readonly options: PipelineOptions
+  private readonly full: Barriers
+  private readonly empty: Barriers
+
+  constructor(k: KernelBuilder, options: PipelineOptions) {
+    this.k = k
+    this.options = options
+    this.full = k.barriers(options.stages)
+    this.empty = k.barriers(options.stages)
+  }
+
+  /** Initialises the barriers; one thread, before the fences and the block barrier. */
+  init(): void {
+    this.full.init(this.options.producers)
+    this.empty.init(this.options.consumers)
+  }
+
+  /** A producer's place in the ring; made once per role, before its loops. */
+  producer(): Producer {
+    return new Producer(this.k, this.full, this.empty, new Cursor(this.k, this.options.stages, 1))
+  }
+
+  /** A consumer's place in the ring; made once per role, before its loops. */
+  consumer(): Consumer {
+    return new Consumer(this.k, this.full, this.empty, new Cursor(this.k, this.options.stages, 0))
+  }
+}
+
+class Side {
+  protected readonly k: KernelBuilder
+  protected readonly full: Barriers
+  protected readonly empty: Barriers
+  protected readonly cursor: Cursor
+
+  constructor(k: KernelBuilder, full: Barriers, empty: Barriers, cursor: Cursor) {
+    this.k = k
+    this.full = full
+    this.empty = empty
+    this.cursor = cursor
+  }
+
+  protected get stage(): Stage {
+    return { index: this.cursor.index, full: this.full.address(this.cursor.index) }
+  }
+}
+
+export class Producer extends Side {
+  /** Waits until the next stage is empty, then announces `bytes` of copies into it. */
+  *stages(count: Arg<'u32'>, bytes: Arg<'u32'>): Generator<Stage, void> {
+    for (const _ of this.k.range(count)) {
+      this.acquire(bytes)
+      yield this.stage
+      this.cursor.advance()
+    }
+  }
+
+  /** The same for one stage outside a loop; `advance` moves on. */
+  acquire(bytes: Arg<'u32'>): Stage {
+    this.empty.wait(this.cursor.index, this.cursor.parity)
+    this.full.arriveExpect(this.cursor.index, bytes)
+    return this.stage
+  }
+
+  advance(): void {
+    this.cursor.advance()
+  }
+}
+
+export class Consumer extends Side {
+  /** Waits until the next stage is full; frees it after the body. */
+  *stages(count: Arg<'u32'>): Generator<Stage, void> {
+    for (const _ of this.k.range(count)) {
+      yield this.acquire()
+      this.release()
+    }
+  }
+
+  /** The next stage, once it is full. */
+  acquire(): Stage {
+    this.full.wait(this.cursor.index, this.cursor.parity)
+    return this.stage
+  }
+
+  /** Frees the present stage with one arrival of each lane where `by` holds (all by default); moves on. */
+  release(by?: Val<'pred'>): void {
+    if (by === undefined) this.empty.arrive(this.cursor.index)
+    else this.k.when(by, () => this.empty.arrive(this.cursor.index))
+    this.cursor.advance()
+  }
+}

@@ -1,0 +1,94 @@
+/**
+ * Arithmetic of the tensor cores (isa.md §9.1): each output element is one fused sum over the instruction's K and C.
+ * Products are exact; every term is aligned to the largest exponent and truncated to F fraction bits; the sum is
+ * truncated to the accumulator's fraction bits.
+ */
+
+import { decodeValue } from '../dtypes/convert.ts'
+import type { MatrixDtype } from '../lang/isa/wgmma.ts'
+
+interface Accuracy {
+  /** Fraction bits of the aligned terms. */
+  readonly aligned: number
+  /** Fraction bits of the result. */
+  readonly kept: number
+}
+
+/** Hopper's warpgroup multiply. */
+const accuracy: Readonly<Record<MatrixDtype, Accuracy>> = {
+  bf16: { aligned: 25, kept: 23 },
+  e4m3: { aligned: 13, kept: 13 },
+}
+
+/** Smallest exponent of a normal number of each type. */
+const minExponent: Readonly<Record<MatrixDtype, number>> = { bf16: -126, e4m3: -6 }
+
+const exponentOf = (x: number, least: number): number =>
+  x === 0 ? -1000 : Math.max(least, Math.floor(Math.log2(Math.abs(x))))
+
+/** Value and exponent of every code. */
+interface CodeTable {
+  readonly values: Float64Array
+  readonly exponents: Int16Array
+}
+
+const tables = new Map<MatrixDtype, CodeTable>()
+
+function tableOf(dtype: MatrixDtype): CodeTable {
+  let table = tables.get(dtype)
+  if (table === undefined) {
+    const codes = dtype === 'e4m3' ? 256 : 65_536
+    const values = Float64Array.from({ length: codes }, (_, code) => decodeValue(dtype, code))
+    table = {
+      values,
+      exponents: Int16Array.from(values, x => (Number.isFinite(x) ? exponentOf(x, minExponent[dtype]) : 0)),
+    }
+    tables.set(dtype, table)
+  }
+  return table
+}
+
+/** Rows of codes decoded once: `rows` rows of `k` values and exponents. */
+export interface MatrixRows {
+  readonly values: Float64Array
+  readonly exponents: Int16Array
+  readonly k: number
+}
+
+/** Decodes codes in row-major order. */
+export function matrixRows(dtype: MatrixDtype, codes: Uint8Array | Uint16Array, k: number): MatrixRows {
+  const { values, exponents } = tableOf(dtype)
+  return {
+    values: Float64Array.from(codes, code => values[code]!),
+    exponents: Int16Array.from(codes, code => exponents[code]!),
+    k,
+  }
+}
+
+const f32 = new Float32Array(1)
+const word = new Uint32Array(f32.buffer)
+
+/** Truncates toward zero to `fraction` bits below the leading one. */
+function truncate(x: number, fraction: number): number {
+  if (x === 0 || !Number.isFinite(x)) return x === 0 ? 0 : x
+  f32[0] = x
+  if (Math.abs(f32[0]) > Math.abs(x)) word[0]!--
+  word[0] = (word[0]! & (~0 << (23 - fraction))) >>> 0
+  return f32[0]
+}
+
+/** c + Σ_k a[i][k] b[j][k] as one instruction computes it. */
+export function fusedDot(dtype: MatrixDtype, a: MatrixRows, i: number, b: MatrixRows, j: number, c: number): number {
+  const { aligned, kept } = accuracy[dtype]
+  const { k } = a
+  let largest = exponentOf(c, -126)
+  for (let n = 0, p = i * k, q = j * k; n < k; n++, p++, q++) {
+    const exponent = a.exponents[p]! + b.exponents[q]!
+    if (exponent > largest) largest = exponent
+  }
+  if (largest < -900) return 0
+  const scale = 2 ** (aligned - largest)
+  let sum = Math.trunc(c * scale)
+  for (let n = 0, p = i * k, q = j * k; n < k; n++, p++, q++) sum += Math.trunc(a.values[p]! * b.values[q]! * scale)
+  return truncate(sum / scale, kept)
+}

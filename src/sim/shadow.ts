@@ -1,0 +1,160 @@
+/**
+ * Who last touched each byte of a memory, and whether an access is ordered after it. Ordinary accesses are stamped
+ * with the warp and its step, asynchronous ones with the operation.
+ */
+
+import type { Site } from '../lang/ir.ts'
+import type { Clock } from './clock.ts'
+import type { Findings } from './finding.ts'
+
+/** Who accesses: a warp at its current step, or an asynchronous operation started by a warp. */
+export interface Accessor {
+  /** Number of the block in the grid; blocks are never ordered with each other. */
+  readonly block: number
+  readonly warp: number
+  /** Step of the warp, or the asynchronous operation's number. */
+  readonly stamp: number
+  readonly isAsync: boolean
+  /** What the accessor knows: the warp's clock, or a copy from when the operation was issued. */
+  readonly clock: Clock
+  readonly site: Site
+}
+
+/** What an access does; `update` is an atomic read and write. */
+export type AccessKind = 'read' | 'write' | 'update'
+
+interface Reader {
+  readonly by: Accessor
+  readonly next: Reader | undefined
+}
+
+/** The last write of each byte, and the reads and atomic updates since then. */
+export class Shadow {
+  private readonly space: string
+  private readonly findings: Findings
+  private readonly writers: (Accessor | undefined)[]
+  private readonly readers: (Reader | undefined)[]
+  /** The last update of each actor, for the few bytes that are updated at all. */
+  private readonly updaters = new Map<number, Accessor[]>()
+
+  constructor(space: string, bytes: number, findings: Findings) {
+    this.space = space
+    this.findings = findings
+    this.writers = new Array<Accessor | undefined>(bytes)
+    this.readers = new Array<Reader | undefined>(bytes)
+  }
+
+  read(by: Accessor, start: number, bytes: number): void {
+    for (let at = start; at < start + bytes; at++) {
+      const writer = this.writers[at]
+      if (writer === undefined) {
+        this.findings.report('uninitialized-read', `${this.space} byte ${at} is read before anything wrote it`, by.site)
+        return
+      }
+      if (!sameActor(writer, by)) this.checkAfter(writer, by, at, 'read')
+      if (this.updaters.size > 0) this.checkUpdaters(by, at, 'read')
+      const first = this.readers[at]
+      if (first === undefined || !sameActor(first.by, by)) this.readers[at] = { by, next: first }
+      else if (first.by.stamp !== by.stamp) this.readers[at] = { by, next: first.next }
+    }
+  }
+
+  /** An atomic read and write: unordered with other updates, ordered like a write with everything else. */
+  update(by: Accessor, start: number, bytes: number): void {
+    for (let at = start; at < start + bytes; at++) {
+      const writer = this.writers[at]
+      if (writer === undefined) {
+        this.findings.report(
+          'uninitialized-read',
+          `${this.space} byte ${at} is updated before anything wrote it`,
+          by.site,
+        )
+        return
+      }
+      if (!sameActor(writer, by)) this.checkAfter(writer, by, at, 'updated')
+      this.checkReaders(by, at, 'updated')
+      const others = this.updaters.get(at)
+      if (others === undefined) this.updaters.set(at, [by])
+      else {
+        const own = others.findIndex(other => sameActor(other, by))
+        others[own < 0 ? others.length : own] = by
+      }
+    }
+  }
+
+  write(by: Accessor, start: number, bytes: number): void {
+    for (let at = start; at < start + bytes; at++) {
+      const writer = this.writers[at]
+      if (writer !== undefined && !sameActor(writer, by)) this.checkAfter(writer, by, at, 'overwritten')
+      this.checkReaders(by, at, 'overwritten')
+      if (this.updaters.size > 0) {
+        this.checkUpdaters(by, at, 'overwritten')
+        this.updaters.delete(at)
+      }
+      this.writers[at] = by
+      this.readers[at] = undefined
+    }
+  }
+
+  /** Marks bytes as written without an accessor: inputs that were there before the launch. */
+  initialize(start: number, bytes: number, by: Accessor): void {
+    this.writers.fill(by, start, start + bytes)
+  }
+
+  /** Stamps everything written so far as `by`, and forgets the reads. */
+  settle(by: Accessor): void {
+    for (let at = 0; at < this.writers.length; at++) if (this.writers[at] !== undefined) this.writers[at] = by
+    this.readers.fill(undefined)
+    this.updaters.clear()
+  }
+
+  private checkReaders(later: Accessor, at: number, verb: string): void {
+    for (let reader = this.readers[at]; reader !== undefined; reader = reader.next)
+      if (!precedes(reader.by, later)) this.race(reader.by, later, at, verb, 'read it')
+  }
+
+  private checkUpdaters(later: Accessor, at: number, verb: string): void {
+    for (const updater of this.updaters.get(at) ?? [])
+      if (!precedes(updater, later)) this.race(updater, later, at, verb, 'update it')
+  }
+
+  private race(earlier: Accessor, later: Accessor, at: number, verb: string, still: string): void {
+    this.findings.report(
+      'race',
+      `${this.space} byte ${at} is ${verb} while warp ${earlier.warp} may still ${still}`,
+      later.site,
+      earlier.site,
+    )
+  }
+
+  private checkAfter(earlier: Accessor, later: Accessor, at: number, verb: string): void {
+    if (!precedes(earlier, later)) {
+      this.findings.report(
+        'race',
+        `${this.space} byte ${at} is ${verb} while the write of warp ${earlier.warp} may still be under way`,
+        later.site,
+        earlier.site,
+      )
+      return
+    }
+    if (later.isAsync && !earlier.isAsync && earlier.warp >= 0 && later.clock.fenced[earlier.warp]! < earlier.stamp)
+      this.findings.report(
+        'missing-proxy-fence',
+        `${this.space} byte ${at} was written by ordinary stores and is ${verb} by the asynchronous proxy without fence.proxy.async after the stores`,
+        later.site,
+        earlier.site,
+      )
+  }
+}
+
+const sameActor = (a: Accessor, b: Accessor): boolean =>
+  a.block === b.block && a.warp === b.warp && a.isAsync === b.isAsync && (!a.isAsync || a.stamp === b.stamp)
+
+/** Whether everything of the earlier access is visible to the later accessor. */
+function precedes(earlier: Accessor, later: Accessor): boolean {
+  if (earlier.warp < 0) return true
+  if (earlier.block !== later.block) return false
+  if (earlier.isAsync) return (later.isAsync && later.stamp === earlier.stamp) || later.clock.knows(earlier.stamp)
+  if (!later.isAsync && earlier.warp === later.warp) return true
+  return later.clock.seen[earlier.warp]! >= earlier.stamp
+}

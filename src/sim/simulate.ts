@@ -1,0 +1,96 @@
+/**
+ * Runs a traced kernel block by block. Warps of a block take turns in an order drawn from a seed, so that different
+ * seeds explore different interleavings; what is wrong in any order is found by clocks, not by luck.
+ */
+
+import type { Kernel } from '../lang/kernel.ts'
+import { Block, type Grid } from './block.ts'
+import { Counters } from './counters.ts'
+import type { Findings } from './finding.ts'
+import type { GlobalMemory } from './memory.ts'
+import type { TensorMapEntry } from './tensor-copy.ts'
+import type { Warp } from './warp.ts'
+
+export interface SimulateOptions {
+  readonly grid: Grid
+  /** By parameter name: scalars, and addresses of buffers in `global`. */
+  readonly args: Readonly<Record<string, number | bigint>>
+  readonly global: GlobalMemory
+  readonly findings: Findings
+  readonly counters?: Counters
+  /** What tensor-map handles among `args` describe. */
+  readonly maps?: ReadonlyMap<bigint, TensorMapEntry>
+  /** Whether data of copies lands at once, or as late as it may. Default late. */
+  readonly landing?: 'early' | 'late'
+  /** Chooses the order in which warps take turns. Default 1. */
+  readonly seed?: number
+}
+
+/** Runs the whole grid; what is wrong goes to `findings`. */
+export function simulate(kernel: Kernel, options: SimulateOptions): Counters {
+  const {
+    grid,
+    args,
+    global,
+    findings,
+    seed = 1,
+    counters = new Counters(),
+    maps = new Map(),
+    landing = 'late',
+  } = options
+  const random = turns(seed)
+  for (let y = 0; y < grid[1]; y++)
+    for (let x = 0; x < grid[0]; x++) {
+      const block = new Block({ kernel, grid, at: [x, y], global, findings, counters, maps, landing })
+      for (const warp of block.warps)
+        Object.keys(kernel.params).forEach((name, i) => warp.setUniform(kernel.paramRegisters[i]!, args[name]!))
+      if (!runBlock(block, random)) return counters
+    }
+  global.settle()
+  return counters
+}
+
+/**
+ * Lets the warps take turns until all have ended; false after a deadlock. Copies are signalled only when every warp
+ * waits, in an order drawn from the seed: as late as the machine may.
+ */
+function runBlock(block: Block, random: (n: number) => number): boolean {
+  const running = [...block.warps]
+  let idle = 0
+  while (running.length > 0) {
+    const turn = random(running.length)
+    const warp = running[turn]!
+    const ended = warp.advance()
+    if (ended) running.splice(turn, 1)
+    idle = ended || warp.waiting === undefined ? 0 : idle + 1
+    if (running.length === 0 || idle < 8 * running.length || running.some(progresses)) continue
+    idle = 0
+    const [signal] = block.inFlight.splice(random(block.inFlight.length || 1), 1)
+    if (signal === undefined) return reportDeadlock(block, running)
+    signal()
+  }
+  return true
+}
+
+/** Whether one more turn gets a warp past what it waits for. */
+const progresses = (warp: Warp): boolean => {
+  warp.advance()
+  return warp.waiting === undefined
+}
+
+function reportDeadlock({ findings }: Block, stuck: readonly Warp[]): false {
+  for (const { index, waiting } of stuck)
+    findings.report('deadlock', `warp ${index} waits for ever at ${waiting!.what}`, waiting!.site)
+  return false
+}
+
+/** A generator of turns (mulberry32). */
+function turns(seed: number): (n: number) => number {
+  let state = seed >>> 0
+  return n => {
+    state = (state + 0x6d2b79f5) >>> 0
+    let t = Math.imul(state ^ (state >>> 15), 1 | state)
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
+    return ((t ^ (t >>> 14)) >>> 0) % n
+  }
+}

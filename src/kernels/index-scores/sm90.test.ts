@@ -1,0 +1,91 @@
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { poisoned } from '../../../test/gates.ts'
+import { expectScores, pageKeys, randomScoring, scoresOf, u32 } from '../../../test/index-cases.ts'
+import { indexScores } from '../../ops/index-scores.ts'
+import { printPtx } from '../../ptx/print.ts'
+import { SimDevice } from '../../sim/device.ts'
+import { traceIndexScoresSm90 } from './sm90.ts'
+
+const hopper = new SimDevice('sm_90a')
+
+describe('on the simulator, without findings', () => {
+  test.each([1, 4, 8, 12, 32, 64, 100, 128])('%i heads, causal, keys that end inside a tile', async heads => {
+    const { q, qScale, keys } = randomScoring({ tokens: 3, keys: 150, heads })
+    await expectScores(hopper, { q, qScale, keys, window: 'causal' })
+  })
+
+  test.each([1, 4])('under schedule %i', async seed => {
+    const device = new SimDevice('sm_90a', { seed })
+    const { q, qScale, keys } = randomScoring({ tokens: 6, keys: 200 })
+    await expectScores(device, { q, qScale, keys, window: 'all' })
+  })
+
+  test.each([16, 64, 128])('ragged sequences in pages of %i keys', async pageSize => {
+    const { q, qScale, keys } = randomScoring({ tokens: 6, keys: 147, heads: 32 })
+    const paged = pageKeys(keys, { pageSize, lengths: [70, 5, 72], layers: 2, layer: 1 })
+    await expectScores(hopper, {
+      q,
+      qScale,
+      keys: { ...paged, cacheLength: u32(68, 3, 70) },
+      rowOffsets: u32(0, 2, 4, 6),
+      window: 'causal',
+    })
+  })
+
+  test('planar blocks of 8448 bytes', async () => {
+    const { q, qScale, keys } = randomScoring({ tokens: 2, keys: 100 })
+    const paged = pageKeys(keys, { pageSize: 64, lengths: [100], format: 'planar' })
+    await expectScores(hopper, { q, qScale, keys: { ...paged, cacheLength: u32(98) }, window: 'causal' })
+  })
+
+  test('windows that start late leave the rest at -inf, or as it was without fill', async () => {
+    const { q, qScale, keys } = randomScoring({ tokens: 3, keys: 300 })
+    const [lo, hi] = [u32(100, 290, 7), u32(130, 300, 7)]
+    const args = { q, qScale, keys, window: { lo, hi } }
+    const filled = (await expectScores(hopper, args)).floats()
+    const bare = await scoresOf(hopper, { ...args, fill: false }, 300)
+    const visible = (i: number): boolean =>
+      i % 300 >= lo.data[Math.floor(i / 300)]! && i % 300 < hi.data[Math.floor(i / 300)]!
+    const untouched = poisoned('f32', [3, 300]).floats()
+    expect(bare.floats()).toEqual(filled.map((score, i) => (visible(i) ? score : untouched[i]!)))
+  })
+})
+
+test('bf16 queries, other depths and odd page sizes go to the portable kernel', () => {
+  const { q, qScale, keys } = randomScoring({ tokens: 2, keys: 8, depth: 64 })
+  const plan = indexScores.plan(hopper, { q, qScale, keys, window: 'all' })
+  expect(plan).toMatchObject({ launches: [{}, { kernel: { name: 'index_scores_portable_e4m3' } }] })
+})
+
+const hasPtxas = ((): boolean => {
+  try {
+    execFileSync('ptxas', ['--version'], { stdio: 'ignore' })
+    return true
+  } catch {
+    return false
+  }
+})()
+
+describe.runIf(hasPtxas)('ptxas keeps every register and every multiply asynchronous', () => {
+  test.each([8, 16, 32, 64, 128])('%i heads', paddedHeads => {
+    const folder = mkdtempSync(join(tmpdir(), 'ptx-'))
+    try {
+      for (const paged of [false, true]) {
+        const kernel = traceIndexScoresSm90({ paddedHeads, copyKeys: 64, paged, outDtype: 'f32', fill: true })
+        const file = join(folder, 'kernel.ptx')
+        writeFileSync(file, printPtx(kernel))
+        const log = execFileSync('bash', ['-c', `ptxas -arch=sm_90a -v ${file} -o /dev/null 2>&1`], {
+          encoding: 'utf8',
+        })
+        expect(log).toContain('0 bytes spill stores')
+        expect(log).not.toMatch(/C75\d\d/)
+      }
+    } finally {
+      rmSync(folder, { recursive: true })
+    }
+  })
+})

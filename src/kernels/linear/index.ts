@@ -1,0 +1,7 @@
+/** Kernels of linear layers by device. */
+
+import type { KernelTable } from '../../ops/op.ts'
+import { planLinearCpu } from './cpu.ts'
+import type { LinearProblem } from './problem.ts'
+
+export const linearKernels: KernelTable<LinearProblem> = { cpu: planLinearCpu }

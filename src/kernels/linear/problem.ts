@@ -1,0 +1,9 @@
+/** Linear layers; shapes and dtypes are those of the tensors. */
+
+export interface LinearProblem {
+  readonly tokens: number
+  /** 1 without a heads axis. */
+  readonly heads: number
+  readonly inputs: number
+  readonly outputs: number
+}

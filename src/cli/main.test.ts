@@ -1,0 +1,218 @@
+import { spawn } from 'node:child_process'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { parseSafetensors, writeSafetensors } from '../tensor/safetensors.ts'
+import { fromFloats, type Tensor } from '../tensor/tensor.ts'
+
+const main = fileURLToPath(new URL('main.ts', import.meta.url))
+const golden = (name: string): string => fileURLToPath(new URL(`../../test/golden/${name}`, import.meta.url))
+const layer = golden('hf_dsv32_layer.safetensors')
+
+let folder: string
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'sparse-mla-'))
+})
+afterAll(() => rmSync(folder, { recursive: true }))
+
+interface Finished {
+  readonly code: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+function sparseMla(...args: string[]): Promise<Finished> {
+  const child = spawn(process.execPath, ['--import', 'tsx', main, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
+  let [stdout, stderr] = ['', '']
+  child.stdout.on('data', data => (stdout += data))
+  child.stderr.on('data', data => (stderr += data))
+  return new Promise(resolve => child.on('close', code => resolve({ code, stdout, stderr })))
+}
+
+/** One JSON object and nothing else. */
+const json = ({ stdout }: Finished) => {
+  expect(stdout.trim().split('\n').length).toBe(1)
+  return JSON.parse(stdout)
+}
+
+/** A golden file with one tensor changed. */
+function changed(source: string, name: string, change: (t: Tensor) => Tensor): string {
+  const file = parseSafetensors(readFileSync(source))
+  const tensors = [...file].map(([key, t]) => [key, key === name ? change(t) : t] as const)
+  const path = join(folder, `changed-${name}.safetensors`)
+  writeFileSync(path, writeSafetensors(tensors, { ...file.metadata }))
+  return path
+}
+
+describe('help and usage', () => {
+  test('--help lists the commands, with examples and exit codes', async () => {
+    const { code, stdout, stderr } = await sparseMla('--help')
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+    for (const text of ['run [options] <layer>', 'check [options]', 'info', 'bench', 'Examples:', 'Exit codes: 0 ok'])
+      expect(stdout).toContain(text)
+  })
+
+  test('run --help lists its options, with examples', async () => {
+    const { code, stdout } = await sparseMla('run', '--help')
+    expect(code).toBe(0)
+    for (const option of ['--device', '--cache', '--indexer', '--selection', '--hadamard', '--topk', '--chunk'])
+      expect(stdout).toContain(option)
+    expect(stdout).toContain('$ sparse-mla run layer.safetensors')
+  })
+
+  test('without a command: the help on stderr, and 2', async () => {
+    const { code, stdout, stderr } = await sparseMla()
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
+    expect(stderr).toContain('Usage: sparse-mla')
+  })
+
+  test.each([
+    [['run', layer, '--chnk', '3'], "unknown option '--chnk' (Did you mean --chunk?)"],
+    [['run', layer, '--cache', 'fp4'], "option '--cache <format>' argument 'fp4' is invalid"],
+    [['run', layer, '--topk', '0'], 'Expected a positive integer.'],
+    [['run'], "missing required argument 'layer'"],
+    [['fly'], "unknown command 'fly'"],
+    [['run', 'nowhere.safetensors'], 'ENOENT'],
+    [['run', main], 'header'],
+    [['run', golden('flashmla.safetensors')], 'metadata'],
+    [['run', layer, '--device', 'cuda'], 'openDevice: name is cuda'],
+    [['run', layer, '--device', 'cuda', '--threads', '2'], '--threads'],
+    [['run', layer, '--topk', '9000'], 'expected an integer in 1..8192'],
+    [['check', '--op', 'softmax'], '--op is softmax; expected one of indexScores'],
+    [['check', '--golden', main], 'header'],
+    [['bench', 'softmax'], 'op is softmax; expected one of sparsePrefill'],
+  ])('%j: one line and 2', async (args, text) => {
+    const { code, stdout, stderr } = await sparseMla(...args)
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
+    expect(stderr).toMatch(/^sparse-mla: [^\n]+\n$/)
+    expect(stderr).toContain(text)
+  })
+
+  test('an error under --json is an object too; --debug adds the stack', async () => {
+    const finished = await sparseMla('run', main, '--json', '--debug')
+    expect(finished.code).toBe(2)
+    expect(json(finished)).toEqual({ error: { code: 'E_FORMAT', message: expect.stringContaining('header') } })
+    expect(finished.stderr).toContain('    at ')
+  })
+})
+
+describe('run', () => {
+  test('--json has stages, selection and out', async () => {
+    const finished = await sparseMla('run', layer, '--json', '--threads', '1')
+    expect(finished.code).toBe(0)
+    const { device, stages, selection, out, ...rest } = json(finished)
+    expect(rest).toEqual({})
+    expect(device).toBe('cpu')
+    expect(stages.map(({ name }: { name: string }) => name)).toEqual([
+      ...['q_proj', 'kv_proj', 'indexer', 'select', 'attend', 'out_proj'],
+    ])
+    for (const { ms } of stages) expect(ms).toBeGreaterThan(0)
+    expect(selection).toEqual({ rows: 160, identicalRows: 160, overlap: 1 })
+    expect(Object.keys(out)).toEqual(['maxAbs', 'maxRelToPeak', 'cosine'])
+    expect(out.maxRelToPeak).toBeLessThan(2e-5)
+  })
+
+  test('text: stages, agreement, verdict; --save and --plot write files', async () => {
+    const [saved, plot] = [join(folder, 'saved.safetensors'), join(folder, 'plot.svg')]
+    const options = ['--cache', 'packed656', '--indexer', 'fp8', '--hadamard', '--chunk', '50']
+    const { code, stdout, stderr } = await sparseMla('run', layer, ...options, '--save', saved, '--plot', plot)
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+    for (const text of ['out_proj', 'of 160 tokens have the keys of the file', 'agrees with the file', plot, saved])
+      expect(stdout).toContain(text)
+    const results = parseSafetensors(readFileSync(saved))
+    expect(results.get('out', 'f32').shape).toEqual([160, 256])
+    expect(results.get('selection', 'i32').shape).toEqual([160, 48])
+    const page = readFileSync(join(folder, 'plot.html'), 'utf8')
+    for (const name of ['plot.svg', 'plot-scores.svg']) expect(page).toContain(readFileSync(join(folder, name), 'utf8'))
+  })
+
+  test('a layer whose stored output is another: 1, and by how much', async () => {
+    const path = changed(layer, 'out', t =>
+      fromFloats(
+        'f32',
+        t.shape,
+        t.floats().map(x => x + 0.01),
+      ),
+    )
+    const { code, stdout } = await sparseMla('run', path)
+    expect(code).toBe(1)
+    expect(stdout).toMatch(/disagrees with the file: largest error over the peak 0\.00\d+, at most 2\.00e-5/)
+  })
+
+  test('a layer whose stored selection is another: 1', async () => {
+    const path = changed(layer, 'topk', t => {
+      const copy = t.clone()
+      copy.data[159 * 48] = 7
+      return copy
+    })
+    const finished = await sparseMla('run', path, '--json')
+    expect(finished.code).toBe(1)
+    expect(json(finished).selection.identicalRows).toBe(159)
+  })
+
+  test('another top-k than the stored one is not judged', async () => {
+    const { code, stdout } = await sparseMla('run', layer, '--topk', '20')
+    expect(code).toBe(0)
+    expect(stdout).toContain('not judged')
+  })
+})
+
+describe('check', () => {
+  test('--json counts the cases; golden files join', async () => {
+    const files = [golden('deepgemm_mqa_logits.safetensors')]
+    const finished = await sparseMla('check', '--op', 'remapIndices', '--golden', ...files, '--json')
+    expect(finished.code).toBe(0)
+    const { device, passed, failed, cases, ...rest } = json(finished)
+    expect(rest).toEqual({})
+    expect({ device, failed }).toEqual({ device: 'cpu', failed: 0 })
+    expect(cases.length).toBe(passed)
+    for (const { name, ok, worst } of cases)
+      expect({ name, ok, worst: worst <= 1 }).toEqual({ name, ok: true, worst: true })
+    const names = cases.map(({ name }: { name: string }) => name)
+    expect(names).toContain('remapIndices: flashmla.safetensors decode0, logical to physical')
+    expect(names).toContain('indexScores: deepgemm_mqa_logits.safetensors mqa0')
+  })
+
+  test('a golden file that the device disagrees with: 1, with the worst element', async () => {
+    const path = changed(golden('deepgemm_mqa_logits.safetensors'), 'mqa1.logits', t =>
+      fromFloats(
+        'f32',
+        t.shape,
+        t.floats().map(x => 1.01 * x),
+      ),
+    )
+    const { code, stdout } = await sparseMla('check', '--op', 'remapIndices', '--golden', path)
+    expect(code).toBe(1)
+    expect(stdout).toMatch(/FAIL +9\.\d+ +indexScores: \S+ mqa1/)
+    expect(stdout).toContain('calc_diff')
+    expect(stdout).toContain('1 failed')
+  })
+})
+
+describe('info and bench', () => {
+  test('info lists every device with a reason', async () => {
+    const finished = await sparseMla('info', '--json')
+    expect(finished.code).toBe(0)
+    const { devices, auto } = json(finished)
+    expect(devices[0]).toMatchObject({ name: 'cpu', available: true, detail: expect.stringContaining('WASM') })
+    for (const { name, available, detail } of devices.slice(1))
+      expect({ name, available, detail: detail.length > 0 }).toEqual({ name, available: false, detail: true })
+    expect(auto.device).toBe('cpu')
+  })
+
+  test('bench prints one object and saves it with a table', async () => {
+    const results = join(folder, 'results')
+    const finished = await sparseMla('bench', 'topK', '--runs', '1', '--threads', '2', '--save', results, '--json')
+    expect(finished.code).toBe(0)
+    const report = json(finished)
+    expect(report).toMatchObject({ device: 'cpu', runs: 1, command: expect.stringContaining('bench topK') })
+    expect(report.results[0]).toMatchObject({ op: 'topK', ratio: { value: expect.any(Number) } })
+    expect(report.results[0].ceiling.gbs).toBeGreaterThan(0)
+    const [data, table] = readdirSync(results).sort()
+    expect(JSON.parse(readFileSync(join(results, data!), 'utf8'))).toEqual(report)
+    expect(readFileSync(join(results, table!), 'utf8')).toContain('| topK | f32 | 64 rows of 65536, k 2048 |')
+    expect(existsSync(results)).toBe(true)
+  })
+})

@@ -1,0 +1,152 @@
+/** The commands and their options; what each does is in the file of its name. */
+
+import { Command, InvalidArgumentError, Option } from '@commander-js/extra-typings'
+import type { Bench } from '../bench/bench.ts'
+import { indexLayoutNames } from '../model/dsa-cache.ts'
+import { type LatentLayoutName, latentLayouts } from '../tensor/cache-layout.ts'
+import { bench, benchText } from './bench.ts'
+import { check, checkText } from './check.ts'
+import type { ExitCode } from './failure.ts'
+import { infoText, machineInfo } from './info.ts'
+import { run } from './run.ts'
+import { packageVersion } from './version.ts'
+
+/** What a program is made with beyond its arguments. */
+export interface ProgramExtras {
+  /** Benchmarks beside those of the package, such as of other libraries. */
+  readonly benches?: readonly Bench[] | undefined
+}
+
+/** The outcome of a command. */
+export interface CommandResult {
+  readonly exitCode: ExitCode
+  /** What `--json` prints. */
+  readonly data: object
+  /** The same for people. */
+  readonly text: string
+}
+
+type Finish = (result: CommandResult) => void
+
+const latentNames = Object.keys(latentLayouts) as LatentLayoutName[]
+
+const deviceOption = () => new Option('--device <name>', 'device to run on, see `sparse-mla info`').default('auto')
+const threadsOption = () =>
+  new Option('--threads <n>', 'threads of the cpu device (default: all cores)').argParser(count)
+const jsonOption = () => new Option('--json', 'print one JSON object')
+const debugOption = () => new Option('--debug', 'print the stack of an error')
+
+function count(text: string): number {
+  const value = Number(text)
+  if (Number.isInteger(value) && value > 0) return value
+  throw new InvalidArgumentError('Expected a positive integer.')
+}
+
+/** @param finish receives the result of the command that ran */
+export function createProgram({ benches = [] }: ProgramExtras, finish: Finish): Command {
+  const program = new Command('sparse-mla')
+    .description('DeepSeek sparse attention (DSA) and multi-head latent attention (MLA): run, check, measure.')
+    .version(packageVersion())
+    .addHelpText('after', examples(['run layer.safetensors', 'check', 'info', 'bench sparsePrefill']))
+    .addHelpText('after', '\nExit codes: 0 ok; 1 a check failed or the run disagrees; 2 bad usage or input.')
+  for (const command of [runCommand(finish), checkCommand(finish), infoCommand(finish), benchCommand(benches, finish)])
+    program.addCommand(throwing(command))
+  return throwing(program)
+}
+
+/** Errors are thrown, and printed by whoever catches them. */
+const throwing = (command: Command): Command => command.exitOverride().configureOutput({ outputError: () => {} })
+
+function runCommand(finish: Finish): Command {
+  const command = new Command('run')
+    .description('Run the attention layer of a file and compare it with the results in the file.')
+    .argument('<layer>', 'safetensors file with w.*, x, cos, sin, topk and out')
+    .addOption(deviceOption())
+    .addOption(threadsOption())
+    .addOption(
+      new Option('--cache <format>', 'how latent rows are cached').choices(latentNames).default('f32' as const),
+    )
+    .addOption(
+      new Option('--indexer <format>', 'how indexer keys are cached').choices(indexLayoutNames).default('f32' as const),
+    )
+    .addOption(
+      new Option('--selection <whose>', 'attend to the own selection or to that of the file')
+        .choices(['own', 'file'] as const)
+        .default('own' as const),
+    )
+    .option('--hadamard', "rotate the indexer's queries and keys")
+    .option('--topk <n>', "keys each token attends to (default: the file's)", count)
+    .option('--chunk <n>', 'tokens of a step (default: all)', count)
+    .option('--save <file>', 'write out and selection as safetensors')
+    .option('--plot <file>', 'write pictures of selection and scores: SVG, and an HTML page around them')
+    .addOption(jsonOption())
+    .addOption(debugOption())
+    .addHelpText(
+      'after',
+      examples([
+        'run layer.safetensors',
+        'run layer.safetensors --cache packed656 --indexer fp8 --json',
+        'run layer.safetensors --chunk 64 --plot selection.svg',
+      ]),
+    )
+    .action(async (path, options) => {
+      const { report, agrees, text } = await run(path, options)
+      finish({ exitCode: agrees ? 0 : 1, data: report, text })
+    })
+  return command as unknown as Command
+}
+
+function checkCommand(finish: Finish): Command {
+  const command = new Command('check')
+    .description('Run the conformance cases and golden files on a device.')
+    .addOption(deviceOption())
+    .addOption(threadsOption())
+    .option('--golden <files...>', 'further results of FlashMLA, DeepGEMM or Hugging Face, as safetensors')
+    .option('--op <name>', 'only the cases of one operation')
+    .addOption(jsonOption())
+    .addOption(debugOption())
+    .addHelpText(
+      'after',
+      examples(['check', 'check --op topK', 'check --golden flashmla.safetensors layer.safetensors --json']),
+    )
+    .action(async options => {
+      const report = await check(options)
+      finish({ exitCode: report.failed === 0 ? 0 : 1, data: report, text: checkText(report) })
+    })
+  return command as unknown as Command
+}
+
+function infoCommand(finish: Finish): Command {
+  const command = new Command('info')
+    .description('List the devices, and why each can or cannot be opened here.')
+    .addOption(jsonOption())
+    .addOption(debugOption())
+    .addHelpText('after', examples(['info', 'info --json']))
+    .action(async () => {
+      const info = await machineInfo()
+      finish({ exitCode: 0, data: info, text: infoText(info) })
+    })
+  return command as unknown as Command
+}
+
+function benchCommand(others: readonly Bench[], finish: Finish): Command {
+  const command = new Command('bench')
+    .description("Measure operations: time, rate, and share of the machine's own ceiling.")
+    .argument('[op]', 'only this operation')
+    .addOption(deviceOption())
+    .addOption(threadsOption())
+    .option('--runs <n>', 'interleaved rounds; the median counts', count, 9)
+    .option('--save [folder]', 'write the results as JSON and Markdown (default: bench/results)')
+    .addOption(jsonOption())
+    .addOption(debugOption())
+    .addHelpText('after', examples(['bench', 'bench sparsePrefill --threads 1', 'bench --save --json']))
+    .action(async (op, { save, ...options }) => {
+      const folder = save === true ? 'bench/results' : save
+      const saved = await bench({ ...options, op, save: folder }, others)
+      finish({ exitCode: 0, data: saved, text: benchText(saved) })
+    })
+  return command as unknown as Command
+}
+
+const examples = (lines: readonly string[]): string =>
+  `\nExamples:\n${lines.map(line => `  $ sparse-mla ${line}`).join('\n')}`

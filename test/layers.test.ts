@@ -25,9 +25,10 @@ const mayImport: Record<string, readonly string[]> = {
   ops: ['kernels', ...base],
   model: ['ops', ...base],
   'open-device.ts': [...devices, ...base],
-  conformance: ['model', 'kernels', 'ops', ...base],
+  conformance: ['model', 'kernels', 'ops', 'lang', ...base],
   bench: ['model', 'ops', 'kernels', ...devices, 'conformance', 'open-device.ts', ...base],
-  cli: ['model', 'ops', 'bench', 'conformance', 'open-device.ts', ...base],
+  emit: ['ops', 'kernels', 'sim', 'ptx', 'lang', ...base],
+  cli: ['model', 'ops', 'bench', 'conformance', 'emit', 'types:lang', 'open-device.ts', ...base],
   'node.ts': ['model', ...base],
   'index.ts': ['model', 'ops', 'kernels', 'open-device.ts', 'types:cpu', 'types:cuda', ...base],
 }

@@ -59,12 +59,18 @@ export async function bench(options: BenchOptions, others: readonly Bench[]): Pr
     explanation: device.explain(),
     machine: `${cpus()[0]?.model.trim() ?? process.arch}, Node ${process.version}`,
     date: new Date().toISOString(),
-    command: `sparse-mla bench${op === undefined ? '' : ` ${op}`} --device ${options.device} --runs ${runs}`,
+    command: commandOf(options, others),
     runs,
     results,
   }
   if (save !== undefined) saveBench(save, op ?? 'all', saved)
   return saved
+}
+
+function commandOf({ op, device, threads, runs }: BenchOptions, others: readonly Bench[]): string {
+  const program = others.length === 0 ? 'sparse-mla bench' : 'npm run bench --'
+  const words = [program, ...(op === undefined ? [] : [op]), `--device ${device}`, `--runs ${runs}`]
+  return [...words, ...(threads === undefined ? [] : [`--threads ${threads}`])].join(' ')
 }
 
 function saveBench(folder: string, subject: string, saved: BenchReport): void {

@@ -2,12 +2,15 @@
 
 import { Command, InvalidArgumentError, Option } from '@commander-js/extra-typings'
 import type { Bench } from '../bench/bench.ts'
+import { targets } from '../emit/kernels.ts'
 import { indexLayoutNames } from '../model/dsa-cache.ts'
 import { type LatentLayoutName, latentLayouts } from '../tensor/cache-layout.ts'
 import { bench, benchText } from './bench.ts'
 import { check, checkText } from './check.ts'
+import { emit, emitText } from './emit.ts'
 import type { ExitCode } from './failure.ts'
 import { infoText, machineInfo } from './info.ts'
+import { isaCheckCommand, isaCheckText } from './isa-check.ts'
 import { run } from './run.ts'
 import { packageVersion } from './version.ts'
 
@@ -47,10 +50,20 @@ export function createProgram({ benches = [] }: ProgramExtras, finish: Finish): 
   const program = new Command('sparse-mla')
     .description('DeepSeek sparse attention (DSA) and multi-head latent attention (MLA): run, check, measure.')
     .version(packageVersion())
-    .addHelpText('after', examples(['run layer.safetensors', 'check', 'info', 'bench sparsePrefill']))
+    .addHelpText(
+      'after',
+      examples(['run layer.safetensors', 'check', 'info', 'bench sparsePrefill', 'emit --all -o kernels']),
+    )
     .addHelpText('after', '\nExit codes: 0 ok; 1 a check failed or the run disagrees; 2 bad usage or input.')
-  for (const command of [runCommand(finish), checkCommand(finish), infoCommand(finish), benchCommand(benches, finish)])
-    program.addCommand(throwing(command))
+  const commands = [
+    runCommand(finish),
+    checkCommand(finish),
+    isaCommand(finish),
+    infoCommand(finish),
+    benchCommand(benches, finish),
+    emitCommand(finish),
+  ]
+  for (const command of commands) program.addCommand(throwing(command))
   return throwing(program)
 }
 
@@ -116,6 +129,23 @@ function checkCommand(finish: Finish): Command {
   return command as unknown as Command
 }
 
+function isaCommand(finish: Finish): Command {
+  const command = new Command('isa-check')
+    .description('Run every instruction of the kernel language on a device and compare it with its record, bit by bit.')
+    .addOption(new Option('--device <name>', 'cuda, cuda:N or sim:sm_90a').default('cuda'))
+    .option('--cases <n>', 'operands of each instruction', count, 65_536)
+    .option('--only <part>', 'only records whose name contains this')
+    .option('--save <file>', 'write the table as Markdown')
+    .addOption(jsonOption())
+    .addOption(debugOption())
+    .addHelpText('after', examples(['isa-check', 'isa-check --device sim:sm_90a --cases 256 --only bf16x2']))
+    .action(async options => {
+      const report = await isaCheckCommand(options)
+      finish({ exitCode: report.disagree === 0 ? 0 : 1, data: report, text: isaCheckText(report) })
+    })
+  return command as unknown as Command
+}
+
 function infoCommand(finish: Finish): Command {
   const command = new Command('info')
     .description('List the devices, and why each can or cannot be opened here.')
@@ -144,6 +174,30 @@ function benchCommand(others: readonly Bench[], finish: Finish): Command {
       const folder = save === true ? 'bench/results' : save
       const saved = await bench({ ...options, op, save: folder }, others)
       finish({ exitCode: 0, data: saved, text: benchText(saved) })
+    })
+  return command as unknown as Command
+}
+
+function emitCommand(finish: Finish): Command {
+  const command = new Command('emit')
+    .description('Write GPU kernels as PTX, and a manifest with which any program can load and launch them.')
+    .argument('[kernels...]', 'names of kernels')
+    .option('--all', 'every kernel that the target has', false)
+    .addOption(new Option('--target <arch>', 'architecture of the card').choices(targets).default('sm_90a' as const))
+    .option('-o, --out <folder>', 'where the files go', 'out/ptx')
+    .addOption(jsonOption())
+    .addOption(debugOption())
+    .addHelpText(
+      'after',
+      examples([
+        'emit rms_norm_bf16 --target sm_80 -o kernels',
+        'emit index_groups_h64 index_scores_sm90_h64_paged --target sm_90a --json',
+        'emit --all --target sm_75 -o kernels',
+      ]),
+    )
+    .action((names, { out, ...options }) => {
+      const manifest = emit({ ...options, names, out })
+      finish({ exitCode: 0, data: manifest, text: emitText(manifest, out) })
     })
   return command as unknown as Command
 }

@@ -11,6 +11,7 @@ import {
   attentionMaxFp8,
   attentionMaxLogits,
   attentionNativeFp8,
+  hopperFp8ScoreRounding,
   indexScoresBf16,
   indexScoresF32,
   sameBits,
@@ -100,6 +101,14 @@ describe('an ideal kernel passes', () => {
     passes(attentionNativeFp8(kernel(d, { p: e4m3, out: bf16 }), reference(d)))
     passes(attentionMaxFp8(kernel(d, { p: e4m3, out: bf16 }), reference(d)))
   })
+})
+
+test('scores that a coarse accumulator moves by 2^-11·E pass under its g alone', () => {
+  const d = data(11)
+  const ref = reference(d)
+  const moved = kernel({ ...d, k: d.k.map((k, j) => k.map(x => x * (1 + (j % 2 === 0 ? 1 : -1) * 2 ** -11))) }, {})
+  passes(attentionF32(moved, ref, { g: hopperFp8ScoreRounding }))
+  fails(attentionF32(moved, ref))
 })
 
 describe('a wrong kernel fails', () => {

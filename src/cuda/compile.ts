@@ -1,6 +1,6 @@
 /**
- * PTX to machine code by the driver's own compiler. The compiler reports serialised multiplies and ignored register
- * moves only as information lines; they are errors here.
+ * PTX to loaded machine code by the driver's own compiler, as a whole program: its linker would compile for linking
+ * and ignore register moves. The driver keeps the machine code on disk, keyed by text, its own version and card.
  */
 
 import { DeviceError } from '../errors.ts'
@@ -8,24 +8,23 @@ import { KernelError } from '../lang/kernel-error.ts'
 import { lineOf } from '../lang/site.ts'
 import type { PrintedPtx } from '../ptx/print.ts'
 import { type CudaContext, cudaVersion } from './context.ts'
-import type { Driver, DriverFunction } from './driver.ts'
+import type { Driver } from './driver.ts'
 import { describeResult, result } from './result.ts'
 
 const jit = { infoLog: 3, infoLogBytes: 4, errorLog: 5, errorLogBytes: 6, verbose: 12 } as const
-const ptxInput = 1
 const logBytes = 64 << 10
 
-/** Lines that mean the kernel does not run as written (isa.md §15). */
+/** Lines that mean the kernel does not run as written: serialised multiplies, ignored register moves (isa.md §15). */
 const harmful = /\(C75\d\d\)|potential performance loss/i
 
-/** Machine code with what the compiler said. */
-export interface Compiled {
-  readonly image: Uint8Array
+export interface LoadedModule {
+  readonly module: bigint
+  /** What the compiler said; empty when the code came from the driver's cache. */
   readonly log: string
 }
 
-/** Options of the linker as parallel arrays; whoever links keeps them, and so the logs, alive until it is done. */
-function linkOptions(driver: Driver) {
+/** Options as parallel arrays; whoever passes them keeps them, and so the logs, alive until the call is over. */
+function compilerOptions(driver: Driver) {
   const [info, error] = [new Uint8Array(logBytes), new Uint8Array(logBytes)]
   const entries: [number, bigint][] = [
     [jit.infoLog, driver.addressOf(info)],
@@ -45,40 +44,27 @@ function linkOptions(driver: Driver) {
 }
 
 /**
- * @throws KernelError with the compiler's log when it refuses the text or reports a harmful line; DeviceError when the
- * driver is too old for it or has no compiler
+ * @throws KernelError with the compiler's log when it refuses the text; DeviceError when the driver is too old for it or
+ * has no compiler
  */
-export function compilePtx(context: CudaContext, kernel: string, ptx: PrintedPtx): Compiled {
+export function loadPtx(context: CudaContext, kernel: string, ptx: PrintedPtx): LoadedModule {
   const { driver } = context
-  const options = linkOptions(driver)
-  const state = new BigUint64Array(1)
-  const step = (name: DriverFunction, code: number): void => {
-    if (code !== result.ok) throw refusal(context, kernel, ptx, name, code, options.error())
-  }
-  step('cuLinkCreate_v2', driver.call('cuLinkCreate_v2', options.count, options.names, options.values, state))
-  try {
-    const text = new TextEncoder().encode(`${ptx.text}\0`)
-    const length = BigInt(text.length)
-    step('cuLinkAddData_v2', driver.call('cuLinkAddData_v2', state[0]!, ptxInput, text, length, kernel, 0, null, null))
-    const [address, bytes] = [new BigUint64Array(1), new BigUint64Array(1)]
-    step('cuLinkComplete', driver.call('cuLinkComplete', state[0]!, address, bytes))
-    const log = options.info()
-    const complaint = log.split('\n').find(line => harmful.test(line))
-    if (complaint !== undefined) throw new KernelError(kernel, `it does not compile as written: ${complaint.trim()}`)
-    return { image: driver.view(address[0]!, Number(bytes[0]!)).slice(), log }
-  } finally {
-    driver.call('cuLinkDestroy', state[0]!)
-  }
+  const { count, names, values, info, error } = compilerOptions(driver)
+  const module = new BigUint64Array(1)
+  const text = new TextEncoder().encode(`${ptx.text}\0`)
+  const code = driver.call('cuModuleLoadDataEx', module, text, count, names, values)
+  if (code !== result.ok) throw refusal(context, kernel, ptx, code, error())
+  return { module: module[0]!, log: info() }
 }
 
-function refusal(
-  context: CudaContext,
-  kernel: string,
-  ptx: PrintedPtx,
-  name: DriverFunction,
-  code: number,
-  log: string,
-): Error {
+/** The lines of a log that say the kernel does not run as written. */
+export const complaintsOf = (log: string): string[] =>
+  log
+    .split('\n')
+    .filter(line => harmful.test(line))
+    .map(line => line.trim())
+
+function refusal(context: CudaContext, kernel: string, ptx: PrintedPtx, code: number, log: string): Error {
   if (code === result.unsupportedPtxVersion) {
     const version = /\.version (\S+)/.exec(ptx.text)?.[1]
     return new DeviceError({
@@ -89,7 +75,7 @@ function refusal(
       hint: `${describeResult(context.driver, code)}; install a newer NVIDIA driver`,
     })
   }
-  if (log === '') return context.failure(kernel, name, code)
+  if (log === '') return context.failure(kernel, 'cuModuleLoadDataEx', code)
   return new KernelError(kernel, `the driver's compiler refuses it:\n${withSites(log, ptx)}`)
 }
 

@@ -30,9 +30,8 @@ describe('opening', () => {
   test.each([
     [{ scratchBytes: 65_535 }, ValueError, 'scratchBytes is 65535; expected an integer in 65536..'],
     [{ scratchBytes: 1.5e6 + 0.5 }, ValueError, 'scratchBytes is 1500000.5'],
-    [{ cacheFolder: 3 as never }, OptionError, 'cacheFolder is 3; expected a path'],
     [{ debug: 'yes' as never }, OptionError, 'debug is yes; expected true or false'],
-    [{ threads: 2 } as CudaSetup, OptionError, 'expected one of scratchBytes, cacheFolder, debug'],
+    [{ threads: 2 } as CudaSetup, OptionError, 'expected one of scratchBytes, debug'],
   ])('%o is refused', async (options, type, message) => {
     const refusal = openCudaDevice(0, { ...options, driver: new FakeDriver() })
     await expect(refusal).rejects.toThrow(type)
@@ -89,7 +88,7 @@ describe('opening', () => {
 
 describe('tensors', () => {
   test.each(['f32', 'bf16', 'f16', 'e4m3', 'e5m2'] as const)('%s comes back bit for bit', async dtype => {
-    using fake = await openFake()
+    const fake = await openFake()
     const source = fromFloats(
       dtype,
       [3, 5],
@@ -103,7 +102,7 @@ describe('tensors', () => {
   })
 
   test('upload takes the values at the call, from a strided view too; the index space goes along', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const source = counted(4, 6).withSpace('slot')
     const there = fake.device.upload(source.narrow(1, 2, 3))
     source.data.fill(-1)
@@ -113,7 +112,7 @@ describe('tensors', () => {
   })
 
   test('a write through a view is seen through the others; rows without gaps are one copy', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const { device, driver } = fake
     const whole = device.upload(counted(4, 6))
     const before = driver.count('cuMemcpyHtoDAsync_v2')
@@ -128,7 +127,7 @@ describe('tensors', () => {
   })
 
   test('a strided view of three axes joins the rows of a page', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const { device, driver } = fake
     const pool = device.upload(tensor('i32', [2, 3, 2, 2], new Int32Array(24)))
     const before = driver.count('cuMemcpyHtoDAsync_v2')
@@ -143,7 +142,7 @@ describe('tensors', () => {
   })
 
   test('reads and writes keep the order of the calls', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const there = fake.device.upload(counted(1))
     const results = [1, 2, 3].map(value => {
       const host = tensor('i32', [1], Int32Array.of(value))
@@ -155,7 +154,7 @@ describe('tensors', () => {
   })
 
   test('a tensor disposed while a read of it is queued is still read', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const there = fake.device.upload(counted(5))
     const reading = there.read()
     there.dispose()
@@ -164,7 +163,7 @@ describe('tensors', () => {
   })
 
   test('tensors of no elements, and scalars', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const there = fake.device.upload(counted(0, 4))
     fake.device.write(there, counted(0, 4))
     expect((await there.read()).codes().length).toBe(0)
@@ -172,8 +171,8 @@ describe('tensors', () => {
   })
 
   test('wrong shapes, dtypes and devices are refused at the call', async () => {
-    using fake = await openFake()
-    using other = await openFake()
+    const fake = await openFake()
+    const other = await openFake()
     const there = fake.device.alloc('i32', [2, 3])
     expect(() => fake.device.write(there, counted(3, 2))).toThrow(ShapeError)
     expect(() => fake.device.write(there, fromFloats('f32', [2, 3], [0, 0, 0, 0, 0, 0]) as never)).toThrow(DtypeError)
@@ -189,7 +188,7 @@ describe('tensors', () => {
 
 describe('memory', () => {
   test('blocks are used again, also while work with them is queued', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const { device, driver } = fake
     for (let i = 0; i < 20; i++) {
       const x = device.upload(floats(1, 2, 3, 4))
@@ -205,7 +204,7 @@ describe('memory', () => {
   })
 
   test('scratch is taken for the launch and used again', async () => {
-    using fake = await openFake({ scratchBytes: 1 << 20 })
+    const fake = await openFake({ scratchBytes: 1 << 20 })
     const { device, driver } = fake
     const y = device.upload(floats(0, 0, 0, 0))
     const launch = {
@@ -224,7 +223,7 @@ describe('memory', () => {
   })
 
   test('when the card is full, idle blocks are handed back first', async () => {
-    using fake = await openFake({}, new FakeDriver([{ ...hopperCard, memoryBytes: 1 << 20 }]))
+    const fake = await openFake({}, new FakeDriver([{ ...hopperCard, memoryBytes: 1 << 20 }]))
     const { device, driver } = fake
     device.alloc('f32', [100_000]).dispose()
     device.alloc('f32', [100_000]).dispose()
@@ -242,7 +241,7 @@ describe('memory', () => {
 
 describe('calls', () => {
   test('an aborted signal makes the outputs reject, and what depends on them', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const { device, driver } = fake
     const x = device.upload(floats(1, 2, 3, 4))
     const [y, z] = [device.upload(floats(9, 9, 9, 9)), device.upload(floats(8, 8, 8, 8))]
@@ -261,7 +260,7 @@ describe('calls', () => {
   })
 
   test('sync rejects with a failure that no read has seen, once', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const { device } = fake
     const y = device.alloc('f32', [4])
     device.submit(planOf([]), { inputs: {}, outputs: { y } }, { signal: AbortSignal.abort() })
@@ -270,7 +269,7 @@ describe('calls', () => {
   })
 
   test('a launch that cannot be queued loses its outputs, not the device', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const { device, driver } = fake
     const x = device.upload(floats(1, 2, 3, 4))
     const y = device.upload(floats(0, 0, 0, 0))
@@ -282,7 +281,7 @@ describe('calls', () => {
   })
 
   test('time lies between two events around the work', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     expect(await fake.device.time(() => fake.device.upload(counted(3)))).toBe(1.5)
     await expect(
       fake.device.time(() => {
@@ -296,7 +295,7 @@ describe('calls', () => {
 
 describe('dispose', () => {
   test('waits for queued work, frees everything, then refuses by name; a second call does nothing', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const { device, driver } = fake
     const x = device.upload(floats(1, 2, 3, 4))
     const y = device.alloc('f32', [4])

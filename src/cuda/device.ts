@@ -12,7 +12,6 @@ import { checkShape, reachOf, rowMajor, type Shape, sizeOf } from '../tensor/sha
 import { Tensor, tensor } from '../tensor/tensor.ts'
 import { addressOf, allocationOf, CudaAllocation } from './allocation.ts'
 import { CudaContext, cudaVersion } from './context.ts'
-import { DiskCache } from './disk-cache.ts'
 import { openDriver } from './driver.ts'
 import { Events } from './events.ts'
 import { CudaGraph, type GraphHost, Recording } from './graph.ts'
@@ -37,7 +36,7 @@ export async function openCudaDevice(ordinal = 0, options: CudaSetup = {}): Prom
     })
   const { scratchBytes, debug } = checkCudaOptions(options)
   const context = new CudaContext(options.driver ?? openDriver(), ordinal)
-  return new CudaDevice(context, scratchBytes, debug, options.cacheFolder)
+  return new CudaDevice(context, scratchBytes, debug)
 }
 
 export class CudaDevice implements Device {
@@ -58,8 +57,8 @@ export class CudaDevice implements Device {
   private disposal: Promise<void> | undefined
 
   /** @internal */
-  constructor(context: CudaContext, scratchBytes: number, debug: boolean, cacheFolder: string | undefined) {
-    const { ordinal, name, capability, driverVersion, multiprocessors, target } = context.card
+  constructor(context: CudaContext, scratchBytes: number, debug: boolean) {
+    const { ordinal, multiprocessors, target } = context.card
     this.context = context
     this.debug = debug
     this.name = `cuda:${ordinal}`
@@ -67,10 +66,7 @@ export class CudaDevice implements Device {
     this.memory = new DeviceMemory(context)
     this.staging = new Staging(context)
     this.events = new Events(context)
-    this.modules = new Modules(
-      context,
-      new DiskCache(`1 ${driverVersion} ${name} ${capability.join('.')}`, cacheFolder),
-    )
+    this.modules = new Modules(context)
     this.graphHost = {
       context,
       memory: this.memory,

@@ -42,7 +42,8 @@ export const prototypes = {
   cuMemcpyHtoD_v2: 'int cuMemcpyHtoD_v2(uint64 target, const void *source, uint64 bytes)',
   cuMemcpyHtoDAsync_v2: 'int cuMemcpyHtoDAsync_v2(uint64 target, const void *source, uint64 bytes, uint64 stream)',
   cuMemcpyDtoHAsync_v2: 'int cuMemcpyDtoHAsync_v2(uint64 target, uint64 source, uint64 bytes, uint64 stream)',
-  cuModuleLoadData: 'int cuModuleLoadData(void *module, const void *image)',
+  cuModuleLoadDataEx:
+    'int cuModuleLoadDataEx(void *module, const void *image, uint count, void *options, void *values)',
   cuModuleUnload: 'int cuModuleUnload(uint64 module)',
   cuModuleGetFunction: 'int cuModuleGetFunction(void *function, uint64 module, str name)',
   cuFuncSetAttribute: 'int cuFuncSetAttribute(uint64 function, int attribute, int value)',
@@ -51,11 +52,6 @@ export const prototypes = {
     'int cuLaunchKernel(uint64 function, uint gx, uint gy, uint gz, uint bx, uint by, uint bz, uint sharedBytes, uint64 stream, void *params, void *extra)',
   cuTensorMapEncodeTiled:
     'int cuTensorMapEncodeTiled(void *map, int dtype, uint rank, uint64 address, void *extents, void *strides, void *box, void *elementStrides, int interleave, int swizzle, int promotion, int fill)',
-  cuLinkCreate_v2: 'int cuLinkCreate_v2(uint count, void *options, void *values, void *state)',
-  cuLinkAddData_v2:
-    'int cuLinkAddData_v2(uint64 state, int type, const void *data, uint64 bytes, str name, uint count, void *options, void *values)',
-  cuLinkComplete: 'int cuLinkComplete(uint64 state, void *image, void *bytes)',
-  cuLinkDestroy: 'int cuLinkDestroy(uint64 state)',
 } as const
 
 export type DriverFunction = keyof typeof prototypes

@@ -6,7 +6,7 @@
 
 import type { Driver, DriverArg, DriverFunction } from './driver.ts'
 import { FakeMemory } from './fake-memory.ts'
-import { codeOf, type FakeFunction, type FakeLaunch, functionOf, isCode } from './fake-module.ts'
+import { type FakeFunction, type FakeLaunch, functionOf } from './fake-module.ts'
 import { isSticky, result } from './result.ts'
 
 type Code = number
@@ -38,7 +38,6 @@ interface Event {
 
 const unusable = 201
 const invalidValue = 1
-const invalidImage = 200
 const invalidHandle = 400
 const captureUnsupported = 900
 
@@ -67,6 +66,8 @@ export class FakeDriver implements Driver {
   readonly calls: DriverFunction[] = []
   readonly launches: FakeLaunch[] = []
   readonly tensorMaps: FakeTensorMap[] = []
+  /** What was set on functions: attribute and value. */
+  readonly attributes: [number, number][] = []
   readonly memory: FakeMemory = new FakeMemory()
   /** What kernels do, by name. A number is the error they fault with. */
   readonly kernels: Map<string, ((launch: FakeLaunch) => void) | number> = new Map()
@@ -97,7 +98,6 @@ export class FakeDriver implements Driver {
       ...this.graphs(),
       ...this.memories(),
       ...this.modules(),
-      ...this.linker(),
     } as typeof this.functions
   }
 
@@ -277,6 +277,7 @@ export class FakeDriver implements Driver {
         return result.ok
       },
       cuMemcpyHtoDAsync_v2: (to: bigint, from: ArrayBufferView, bytes: bigint) => {
+        if (this.recorded !== undefined) throw new Error('each replay would read the array anew')
         const taken = bytesOf(from, Number(bytes)).slice()
         memory.device(to, taken.length)
         return this.enqueue(() => memory.device(to, taken.length).set(taken))
@@ -290,14 +291,29 @@ export class FakeDriver implements Driver {
 
   private modules() {
     return {
-      cuModuleLoadData: (out: BigUint64Array, image: Uint8Array) => {
-        const text = new TextDecoder().decode(image)
-        return isCode(text) ? set(out, this.make(functionOf(text))) : invalidImage
+      cuModuleLoadDataEx: (
+        out: BigUint64Array,
+        ptx: Uint8Array,
+        _: number,
+        options: Int32Array,
+        values: BigUint64Array,
+      ) => {
+        const write = (option: number, text: string) =>
+          this.memory.host(values[options.indexOf(option)]!, text.length + 1).set(new TextEncoder().encode(`${text}\0`))
+        if (this.refusal !== undefined) {
+          write(5, this.refusal.log)
+          return this.refusal.code
+        }
+        write(3, this.info)
+        return set(out, this.make(functionOf(new TextDecoder().decode(ptx.subarray(0, -1)))))
       },
       cuModuleUnload: (module: bigint) => this.destroy(module),
       cuModuleGetFunction: (out: BigUint64Array, module: bigint, name: string) =>
         this.get<FakeFunction>(module).kernel === name ? set(out, module) : 500,
-      cuFuncSetAttribute: () => result.ok,
+      cuFuncSetAttribute: (_: bigint, attribute: number, value: number) => {
+        this.attributes.push([attribute, value])
+        return result.ok
+      },
       cuFuncGetAttribute: (out: Int32Array, attribute: number) => set(out, attribute === 4 ? 40 : 0),
       cuLaunchKernel: (handle: bigint, ...args: (number | bigint | BigUint64Array)[]) => {
         const [gx, gy, gz, bx, by, bz, sharedBytes] = args as number[]
@@ -331,41 +347,6 @@ export class FakeDriver implements Driver {
     const action = this.kernels.get(launch.kernel)
     if (typeof action === 'number') this.fault = action
     else action?.(launch)
-  }
-
-  private linker() {
-    interface Link {
-      readonly logs: readonly [info: bigint, error: bigint]
-      text: string
-      image: Uint8Array
-    }
-    const write = (log: bigint, text: string) =>
-      this.memory.host(log, text.length + 1).set(new TextEncoder().encode(`${text}\0`))
-    return {
-      cuLinkCreate_v2: (_count: number, options: Int32Array, values: BigUint64Array, out: BigUint64Array) => {
-        const value = (option: number) => values[options.indexOf(option)]!
-        return set(out, this.make({ logs: [value(3), value(5)], text: '', image: new Uint8Array() } satisfies Link))
-      },
-      cuLinkAddData_v2: (handle: bigint, _type: number, text: Uint8Array) => {
-        const link = this.get<Link>(handle)
-        if (this.refusal !== undefined) {
-          write(link.logs[1], this.refusal.log)
-          return this.refusal.code
-        }
-        link.text = new TextDecoder().decode(text.subarray(0, -1))
-        return result.ok
-      },
-      cuLinkComplete: (handle: bigint, address: BigUint64Array, bytes: BigUint64Array) => {
-        const link = this.get<Link>(handle)
-        link.image = new TextEncoder().encode(codeOf(link.text))
-        write(link.logs[0], this.info)
-        return set(address, this.memory.addressOf(link.image)) || set(bytes, BigInt(link.image.length))
-      },
-      cuLinkDestroy: (handle: bigint) => {
-        this.get<Link>(handle).image.fill(0)
-        return this.destroy(handle)
-      },
-    }
   }
 }
 

@@ -1,8 +1,5 @@
 /** A small kernel and a device around the fake driver, for tests. */
 
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { type Kernel, kernel } from '../lang/kernel.ts'
 import type { GpuPlan, KernelLaunch } from '../lang/launch.ts'
 import { f32, input, output } from '../lang/params.ts'
@@ -37,16 +34,14 @@ export function scale(device: CudaDevice, traced: Kernel, x: DeviceTensor, y: De
   device.submit(planOf([launch]), { inputs: { x }, outputs: { y } })
 }
 
-export interface FakeSetup extends Disposable {
+export interface FakeSetup {
   readonly driver: FakeDriver
   readonly device: CudaDevice
-  readonly cacheFolder: string
 }
 
-/** A device on a driver that knows the kernels `scale…`, with a cache folder of its own. */
+/** A device on a driver that knows the kernels `scale…`. */
 export async function openFake(options: CudaOptions = {}, driver: FakeDriver = new FakeDriver()): Promise<FakeSetup> {
-  const cacheFolder = mkdtempSync(join(tmpdir(), 'sparse-mla-cuda-'))
-  const device = await openCudaDevice(0, { cacheFolder, ...options, driver })
+  const device = await openCudaDevice(0, { ...options, driver })
   const factorOf = new Float32Array(1)
   for (const name of ['scale', 'scale2', 'scale3'])
     driver.kernels.set(name, ({ args: { x, y, factor } }) => {
@@ -57,5 +52,5 @@ export async function openFake(options: CudaOptions = {}, driver: FakeDriver = n
       }
       floats(y).set(floats(x).map(value => value * factorOf[0]!))
     })
-  return { driver, device, cacheFolder, [Symbol.dispose]: () => rmSync(cacheFolder, { recursive: true, force: true }) }
+  return { driver, device }
 }

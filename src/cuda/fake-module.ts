@@ -1,4 +1,4 @@
-/** Machine code of the fake driver: the text itself under a mark, of which it reads the entry and its parameters. */
+/** What the fake driver reads of a printed kernel: the entry and its parameters. */
 
 /** A kernel launch as the driver saw it. */
 export interface FakeLaunch {
@@ -14,11 +14,6 @@ export interface FakeFunction {
   readonly kernel: string
   readonly params: readonly { readonly name: string; readonly kind: 'u64' | 'b32' | 'map' }[]
 }
-
-const mark = 'CUBIN'
-
-export const codeOf = (ptx: string): string => mark + ptx
-export const isCode = (text: string): boolean => text.startsWith(mark)
 
 /** Entry and parameters of a printed kernel. */
 export function functionOf(text: string): FakeFunction {

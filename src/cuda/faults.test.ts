@@ -13,14 +13,14 @@ async function broken(debug = false) {
   fake.driver.kernels.set('bad', 700)
   const x = fake.device.upload(floats(1, 2, 3, 4))
   const y = fake.device.upload(floats(0, 0, 0, 0))
-  return { ...fake, x, y, [Symbol.dispose]: fake[Symbol.dispose] }
+  return { ...fake, x, y }
 }
 
 const refusal = /expected a device that works \(dispose it and open it anew\)/
 
 describe('a kernel that faults', () => {
   test('is reported once, by name, by whoever waits; from then on every call refuses', async () => {
-    using fake = await broken()
+    const fake = await broken()
     const { device, x, y } = fake
     scale(device, bad, x, y, 2)
     const [first, second] = await Promise.allSettled([y.read(), device.sync()])
@@ -47,7 +47,7 @@ describe('a kernel that faults', () => {
 
   test('is named among those that were queued; debug tells which', async () => {
     {
-      using fake = await broken()
+      const fake = await broken()
       const { device, x, y } = fake
       scale(device, good, x, y, 2)
       scale(device, bad, x, y, 2)
@@ -55,14 +55,14 @@ describe('a kernel that faults', () => {
         'cuda:0: expected kernels that run to their end (CUDA_ERROR_ILLEGAL_ADDRESS: what 700 means; scale, bad were queued, and { debug: true } tells which it was',
       )
     }
-    using fake = await broken(true)
+    const fake = await broken(true)
     const { device, x, y } = fake
     scale(device, good, x, y, 2)
     expect(() => scale(device, bad, x, y, 2)).toThrow(/^bad: expected kernels that run to their end/)
   })
 
   test('kernels that ended before are not among the suspects', async () => {
-    using fake = await broken()
+    const fake = await broken()
     const { device, x, y } = fake
     scale(device, good, x, y, 2)
     await device.sync()
@@ -71,7 +71,7 @@ describe('a kernel that faults', () => {
   })
 
   test('found by another call, the fault is still that of the kernel', async () => {
-    using fake = await broken()
+    const fake = await broken()
     const { device, driver, x, y } = fake
     scale(device, bad, x, y, 2)
     driver.failNext('cuLaunchKernel', 719)
@@ -79,7 +79,7 @@ describe('a kernel that faults', () => {
   })
 
   test('unseen, it is reported by dispose, which frees everything even so', async () => {
-    using fake = await broken()
+    const fake = await broken()
     const { device, driver, x, y } = fake
     scale(device, bad, x, y, 2)
     await expect(device.dispose()).rejects.toThrow(/^bad: /)
@@ -87,12 +87,12 @@ describe('a kernel that faults', () => {
   })
 
   test('leaves the process able to open the card anew', async () => {
-    using fake = await broken()
-    const { device, driver, cacheFolder, x, y } = fake
+    const fake = await broken()
+    const { device, driver, x, y } = fake
     scale(device, bad, x, y, 2)
     await expect(device.sync()).rejects.toThrow(FaultError)
     await device.dispose()
-    await using again = await openCudaDevice(0, { driver, cacheFolder })
+    await using again = await openCudaDevice(0, { driver })
     const [p, q] = [again.upload(floats(1, 2, 3, 4)), again.alloc('f32', [4])]
     scale(again, good, p, q, 2)
     expect([...(await q.read()).data]).toEqual([2, 4, 6, 8])
@@ -114,7 +114,7 @@ describe('answers of the driver', () => {
   ]
 
   test.each(calls)('%s: a failure names the call and leaves the device usable', async (name, run) => {
-    using fake = await openFake()
+    const fake = await openFake()
     fake.driver.failNext(name as 'cuInit', 999)
     await expect(async () => run(fake)).rejects.toThrow(`${name}: CUDA error 999`)
     expect((await fake.device.upload(floats(7)).read()).data[0]).toBe(7)

@@ -1,13 +1,11 @@
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { DeviceError, ShapeError, UnsupportedError } from '../errors.ts'
 import { KernelError } from '../lang/kernel-error.ts'
 import { type Kernel, kernel } from '../lang/kernel.ts'
 import type { LaunchArg } from '../lang/launch.ts'
 import { f32, i32, input, output, type TensorMapParam, tensorMap, u32 } from '../lang/params.ts'
+import { printPtx } from '../ptx/print.ts'
 import { fromFloats, zeros } from '../tensor/tensor.ts'
-import { openCudaDevice } from './device.ts'
 import { FakeDriver, hopperCard } from './fake-driver.ts'
 import { type FakeSetup, openFake, planOf, scaleKernel } from './fake-kernels.ts'
 
@@ -43,7 +41,7 @@ const everyKind = kernel(
 
 describe('arguments', () => {
   test('of every kind lie where the kernel looks for them', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const { device } = fake
     const a = device.alloc('bf16', [4, 8])
     const m = device.upload(zeros('e4m3', [70, 128]))
@@ -62,7 +60,7 @@ describe('arguments', () => {
   })
 
   test('are those of their own launch, though the block is used again', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const { device, driver } = fake
     const scale = scaleKernel()
     const [x, y] = [device.upload(fromFloats('f32', [4], [1, 2, 3, 4])), device.alloc('f32', [4])]
@@ -70,7 +68,7 @@ describe('arguments', () => {
     device.submit(planOf([one(1), one(2), one(3)]), { inputs: { x }, outputs: { y } })
     await device.sync()
     expect(driver.launches.map(({ args }) => args.factor)).toEqual([0x3f800000, 0x40000000, 0x40400000])
-    expect(driver.count('cuModuleLoadData')).toBe(1)
+    expect(driver.count('cuModuleLoadDataEx')).toBe(1)
   })
 
   test.each([
@@ -84,7 +82,7 @@ describe('arguments', () => {
     [{ a: { scratch: 'none' } }, KernelError, 'argument a of the launch must be a tensor, or scratch of the plan'],
     [{ a: 3 }, KernelError, 'argument a of the launch must be a tensor'],
   ] as [Record<string, LaunchArg>, typeof ShapeError, string][])('%o is refused', async (wrong, type, message) => {
-    using fake = await openFake()
+    const fake = await openFake()
     const m = fake.device.upload(zeros('e4m3', [70, 128]))
     const refused = launch(fake, everyKind, { n: 1, delta: 1, factor: 1, m, ...wrong })
     await expect(refused).rejects.toThrow(type)
@@ -92,10 +90,10 @@ describe('arguments', () => {
   })
 
   test('an empty grid launches nothing, and loads nothing', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     expect(await launch(fake, everyKind, {}, { grid: [0, 4] })).toBeUndefined()
     expect(await launch(fake, everyKind, {}, { grid: [4, 0] })).toBeUndefined()
-    expect(fake.driver.count('cuModuleLoadData')).toBe(0)
+    expect(fake.driver.count('cuModuleLoadDataEx')).toBe(0)
   })
 })
 
@@ -104,7 +102,7 @@ describe('tensor maps', () => {
     kernel({ name: 'mapped', target: 'sm_90a', threads: 32, params: { m: tensorMap(param as never, 'm') } }, () => {})
 
   test('describe the tensor innermost first: extents, byte strides, box, swizzle', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const { device, driver } = fake
     const pool = device.upload(zeros('bf16', [5, 3, 16, 64]))
     const layer = pool.select(1, 2)
@@ -124,7 +122,7 @@ describe('tensor maps', () => {
   })
 
   test('codes of fp8 may come as bytes; an axis of one element may have any stride', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const { device, driver } = fake
     const odd = device.alloc('u8', [3, 40]).narrow(0, 1, 1).narrow(1, 8, 16)
     await launch(fake, mapped({ dtype: 'e4m3', box: [16, 1], swizzle: 0 }), { m: odd })
@@ -137,7 +135,7 @@ describe('tensor maps', () => {
     ['no rows', 'bf16', [0, 64], 'of bf16 [0, 64]'],
     ['rows of 24 bytes', 'bf16', [4, 12], 'a start or stride of 24 bytes; expected multiples of 16 bytes'],
   ] as const)('%s is refused', async (_, dtype, shape, message) => {
-    using fake = await openFake()
+    const fake = await openFake()
     const m = fake.device.alloc(dtype, shape)
     const refused = launch(fake, mapped({ dtype: 'bf16', box: [64, 4], swizzle: 128 }), { m })
     await expect(refused).rejects.toThrow(ShapeError)
@@ -145,7 +143,7 @@ describe('tensor maps', () => {
   })
 
   test('a view that starts between two multiples of 16 bytes is refused', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     const m = fake.device.alloc('bf16', [4, 128]).narrow(1, 4, 64)
     await expect(launch(fake, mapped({ dtype: 'bf16', box: [64, 4], swizzle: 128 }), { m })).rejects.toThrow(
       'a start or stride of 8 bytes',
@@ -159,86 +157,32 @@ describe('compiling', () => {
     y: fake.device.alloc('f32', [4]),
     factor: 1,
   })
-  const entries = (fake: FakeSetup): string[] => readdirSync(fake.cacheFolder)
 
-  test('happens once for a kernel; a second device takes the code from the disk', async () => {
-    using fake = await openFake()
-    const { driver, cacheFolder } = fake
+  test('happens once for a kernel, and is reported', async () => {
+    const fake = await openFake()
     const scale = scaleKernel()
     await launch(fake, scale, outputs(fake))
     await launch(fake, scale, outputs(fake))
-    expect(driver.count('cuLinkComplete')).toBe(1)
-    expect(fake.device.kernels).toMatchObject([
-      {
-        name: 'scale',
-        from: 'compiler',
-        registers: 40,
-        localBytes: 0,
-        threads: 32,
-        log: 'ptxas info : nothing to say',
-      },
-    ])
-    const device = await openCudaDevice(0, { driver, cacheFolder })
-    const second = { ...fake, device }
-    await launch(second, scaleKernel(), outputs(second))
-    expect(driver.count('cuLinkComplete')).toBe(1)
-    expect(device.kernels).toMatchObject([{ from: 'cache', log: '' }])
-    expect(entries(fake)).toHaveLength(1)
-    await device.dispose()
-  })
-
-  test.each([
-    ['cut short', (entry: Buffer) => entry.subarray(0, -5)],
-    [
-      'with a flipped bit',
-      (entry: Buffer) => Buffer.from(entry).fill(entry.at(-9)! ^ 4, entry.length - 9, entry.length - 8),
-    ],
-    ['empty', () => Buffer.alloc(0)],
-  ])('an entry %s is compiled anew and replaced', async (_, damage) => {
-    using fake = await openFake()
-    const { driver, cacheFolder } = fake
-    await launch(fake, scaleKernel(), outputs(fake))
-    const file = join(cacheFolder, entries(fake)[0]!)
-    const whole = readFileSync(file)
-    writeFileSync(file, damage(whole))
-    await launch(fake, scaleKernel(), outputs(fake))
-    expect(driver.count('cuLinkComplete')).toBe(2)
-    expect(readFileSync(file)).toEqual(whole)
-    expect(entries(fake)).toHaveLength(1)
-  })
-
-  test('an entry that the driver no longer takes is compiled anew', async () => {
-    using fake = await openFake()
-    await launch(fake, scaleKernel(), outputs(fake))
-    fake.driver.failNext('cuModuleLoadData', 200)
-    await launch(fake, scaleKernel(), outputs(fake))
-    expect(fake.driver.count('cuLinkComplete')).toBe(2)
-  })
-
-  test('another driver has entries of its own', async () => {
-    using fake = await openFake()
-    await launch(fake, scaleKernel(), outputs(fake))
-    const driver = new FakeDriver()
-    driver.version = 13_010
-    using newer = await openFake({ cacheFolder: fake.cacheFolder }, driver)
-    await launch(newer, scaleKernel(), outputs(newer))
-    expect(driver.count('cuLinkComplete')).toBe(1)
-    expect(entries(fake)).toHaveLength(2)
-  })
-
-  test('a folder that cannot be written costs only time', async () => {
-    using fake = await openFake({ cacheFolder: '/proc/none' })
-    await launch(fake, scaleKernel(), outputs(fake))
-    expect(fake.driver.launches).toHaveLength(1)
+    expect(fake.driver.count('cuModuleLoadDataEx')).toBe(1)
+    const [report, ...others] = fake.device.kernels
+    expect(others).toEqual([])
+    expect(report).toMatchObject({ name: 'scale', registers: 40, localBytes: 0, sharedBytes: 0, threads: 32 })
+    expect(report).toMatchObject({ log: 'ptxas info : nothing to say', complaints: [] })
+    expect(report!.milliseconds).toBeGreaterThan(0)
   })
 
   test('a refusal shows the log with the line of the source', async () => {
-    using fake = await openFake()
-    fake.driver.refusal = { code: 218, log: 'ptxas application ptx input, line 17; error : Unknown' }
+    const fake = await openFake()
+    const line =
+      1 +
+      printPtx(scaleKernel())
+        .split('\n')
+        .findIndex(text => text.includes('mul.rn.f32'))
+    fake.driver.refusal = { code: 218, log: `ptxas application ptx input, line ${line}; error : Unknown` }
     const refused = launch(fake, scaleKernel(), outputs(fake))
     await expect(refused).rejects.toThrow(KernelError)
     await expect(refused).rejects.toThrow(
-      /kernel scale: the driver's compiler refuses it:\nptxas application ptx input, line 17 \(.*fake-kernels\.ts:\d+\); error : Unknown/,
+      /^kernel scale: the driver's compiler refuses it:\nptxas application ptx input, line \d+ \(.*fake-kernels\.ts:\d+\); error : Unknown$/,
     )
     fake.driver.refusal = undefined
     await launch(fake, scaleKernel(), outputs(fake))
@@ -247,46 +191,59 @@ describe('compiling', () => {
   test.each([
     '(C7508) Warning: setmaxnreg ignored to maintain minimum register requirements',
     'info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized',
-  ])('%s is an error', async info => {
-    using fake = await openFake()
-    fake.driver.info = `ptxas info : 40 registers\n${info}`
-    await expect(launch(fake, scaleKernel(), outputs(fake))).rejects.toThrow(`it does not compile as written: ${info}`)
-    expect(entries(fake)).toEqual([])
+  ])('%s is a warning, and in the report', async info => {
+    const fake = await openFake()
+    const warn = vi.spyOn(process, 'emitWarning').mockImplementation(() => {})
+    fake.driver.info = `ptxas info : 40 registers\n  ${info}\nptxas info : more`
+    await launch(fake, scaleKernel(), outputs(fake))
+    expect(warn.mock.calls).toEqual([[`kernel scale does not compile as written: ${info}`]])
+    expect(fake.device.kernels[0]!.complaints).toEqual([info])
+    warn.mockRestore()
   })
 
   test('a driver too old for the text says what it is for', async () => {
-    using fake = await openFake()
-    fake.driver.version = 12_020
-    await fake.device.dispose()
-    const device = await openCudaDevice(0, { driver: fake.driver, cacheFolder: fake.cacheFolder })
-    fake.driver.refusal = { code: 222, log: '' }
-    const refused = launch({ ...fake, device }, scaleKernel(), { factor: 1 })
+    const driver = new FakeDriver()
+    driver.version = 12_020
+    driver.refusal = { code: 222, log: '' }
+    const fake = await openFake({}, driver)
+    const refused = launch(fake, scaleKernel(), outputs(fake))
     await expect(refused).rejects.toThrow(DeviceError)
     await expect(refused).rejects.toThrow(
       'scale: driver is for CUDA 12.2; expected one that reads PTX 8.0 (CUDA_ERROR_UNSUPPORTED_PTX_VERSION',
     )
-    await device.dispose()
   })
 
-  test('a driver without a compiler', async () => {
-    using fake = await openFake()
-    fake.driver.failNext('cuLinkCreate_v2', 221)
-    await expect(launch(fake, scaleKernel(), outputs(fake))).rejects.toThrow('libnvidia-ptxjitcompiler is missing')
+  test.each([
+    [221, 'libnvidia-ptxjitcompiler is missing'],
+    [209, 'the kernel is for another architecture'],
+  ])('answer %i: %s', async (code, hint) => {
+    const fake = await openFake()
+    fake.driver.failNext('cuModuleLoadDataEx', code)
+    await expect(launch(fake, scaleKernel(), outputs(fake))).rejects.toThrow(hint)
   })
 
-  test('more shared memory than a block may have', async () => {
-    using fake = await openFake({}, new FakeDriver([{ ...hopperCard, sharedBytes: 65_536 }]))
+  test('shared memory past the plain bound is asked for; more than a block may have is refused', async () => {
+    const fake = await openFake({}, new FakeDriver([{ ...hopperCard, sharedBytes: 65_536 }]))
     const wide = (words: number): Kernel =>
       kernel({ name: 'wide', target: 'sm_90a', threads: 32, params: {} }, k => void k.shared('u32', words))
     await launch(fake, wide(16_384), {})
-    expect(fake.driver.count('cuFuncSetAttribute')).toBe(1)
+    expect(fake.driver.attributes).toEqual([[8, 65_536]])
     const refused = launch(fake, wide(16_388), {})
     await expect(refused).rejects.toThrow(UnsupportedError)
     await expect(refused).rejects.toThrow('shared memory is 65552 bytes; expected at most 65536 on Fake H')
   })
 
+  test('clusters past the plain size are asked for', async () => {
+    const fake = await openFake()
+    for (const cluster of [8, 16]) {
+      const traced = kernel({ name: 'clustered', target: 'sm_90a', threads: 32, cluster, params: {} }, () => {})
+      await launch(fake, traced, {}, { grid: [16, 1] })
+    }
+    expect(fake.driver.attributes).toEqual([[14, 1]])
+  })
+
   test('everything is given back', async () => {
-    using fake = await openFake()
+    const fake = await openFake()
     await launch(fake, scaleKernel(), outputs(fake))
     fake.driver.refusal = { code: 218, log: 'no' }
     await expect(launch(fake, scaleKernel('scale2'), outputs(fake))).rejects.toThrow(KernelError)

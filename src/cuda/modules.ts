@@ -1,24 +1,22 @@
-/** Kernels loaded on the device: printed once, compiled or taken from the disk cache, ready to launch. */
+/** Kernels loaded on the device: printed and compiled once, ready to launch. */
 
 import { UnsupportedError } from '../errors.ts'
 import type { Kernel } from '../lang/kernel.ts'
-import { type PrintedPtx, printPtxWithSites } from '../ptx/print.ts'
+import { printPtxWithSites } from '../ptx/print.ts'
 import { ArgumentBlock } from './arguments.ts'
-import { compilePtx } from './compile.ts'
+import { complaintsOf, loadPtx } from './compile.ts'
 import type { CudaContext } from './context.ts'
-import type { DiskCache } from './disk-cache.ts'
-import { isSticky, result } from './result.ts'
 
-const setAttribute = { maxDynamicSharedBytes: 8 } as const
+const setAttribute = { maxDynamicSharedBytes: 8, anyClusterSize: 14 } as const
 const getAttribute = { localBytes: 3, registers: 4 } as const
 /** What a block may have without asking. */
 const plainSharedBytes = 48 << 10
+/** Blocks that a cluster may have without asking. */
+const plainCluster = 8
 
 /** What became of a kernel. */
 export interface KernelReport {
   readonly name: string
-  /** Where the machine code came from. */
-  readonly from: 'compiler' | 'cache'
   /** From the trace to a function that can be launched. */
   readonly milliseconds: number
   /** Of a thread. */
@@ -28,8 +26,10 @@ export interface KernelReport {
   /** Of a block. */
   readonly sharedBytes: number
   readonly threads: number
-  /** What the compiler said, empty when the code came from the cache. */
+  /** What the compiler said; empty when the code came from the driver's cache. */
   readonly log: string
+  /** The lines of the log that say the kernel does not run as written. */
+  readonly complaints: readonly string[]
 }
 
 export interface LoadedKernel {
@@ -40,13 +40,11 @@ export interface LoadedKernel {
 
 export class Modules {
   private readonly context: CudaContext
-  private readonly cache: DiskCache
   private readonly loaded = new Map<Kernel, LoadedKernel>()
   private readonly handles: bigint[] = []
 
-  constructor(context: CudaContext, cache: DiskCache) {
+  constructor(context: CudaContext) {
     this.context = context
-    this.cache = cache
   }
 
   get reports(): readonly KernelReport[] {
@@ -80,44 +78,29 @@ export class Modules {
         allowed: `at most ${context.card.sharedBytes} on ${context.card.name}`,
       })
     const start = performance.now()
-    const { module, from, log } = this.module(name, printPtxWithSites(kernel))
-    const handle = new BigUint64Array(1)
-    context.call(name, 'cuModuleGetFunction', handle, module, name)
-    if (sharedBytes > plainSharedBytes)
-      context.call(name, 'cuFuncSetAttribute', handle[0]!, setAttribute.maxDynamicSharedBytes, sharedBytes)
+    const { module, log } = loadPtx(context, name, printPtxWithSites(kernel))
+    this.handles.push(module)
+    const handle = this.functionOf(kernel, module)
     const milliseconds = performance.now() - start
     const get = (attribute: number): number => {
       const value = new Int32Array(1)
-      context.call(name, 'cuFuncGetAttribute', value, attribute, handle[0]!)
+      context.call(name, 'cuFuncGetAttribute', value, attribute, handle)
       return value[0]!
     }
     const [registers, localBytes] = [get(getAttribute.registers), get(getAttribute.localBytes)]
-    return {
-      function: handle[0]!,
-      arguments: new ArgumentBlock(context, kernel),
-      report: { name, from, milliseconds, registers, localBytes, sharedBytes, threads, log },
-    }
+    const complaints = complaintsOf(log)
+    for (const line of complaints) process.emitWarning(`kernel ${name} does not compile as written: ${line}`)
+    const report = { name, milliseconds, registers, localBytes, sharedBytes, threads, log, complaints }
+    return { function: handle, arguments: new ArgumentBlock(context, kernel), report }
   }
 
-  private module(name: string, ptx: PrintedPtx): { module: bigint } & Pick<KernelReport, 'from' | 'log'> {
-    const cached = this.cache.get(ptx.text)
-    const kept = cached === undefined ? undefined : this.tryLoad(name, cached)
-    if (kept !== undefined) return { module: kept, from: 'cache', log: '' }
-    const { image, log } = compilePtx(this.context, name, ptx)
-    const module = new BigUint64Array(1)
-    this.context.call(name, 'cuModuleLoadData', module, image)
-    this.handles.push(module[0]!)
-    this.cache.set(ptx.text, image)
-    return { module: module[0]!, from: 'compiler', log }
-  }
-
-  /** The module of a cache entry; undefined when the driver no longer takes it. */
-  private tryLoad(name: string, image: Uint8Array): bigint | undefined {
-    const module = new BigUint64Array(1)
-    const code = this.context.driver.call('cuModuleLoadData', module, image)
-    if (isSticky(code)) throw this.context.failure(name, 'cuModuleLoadData', code)
-    if (code !== result.ok) return undefined
-    this.handles.push(module[0]!)
-    return module[0]!
+  private functionOf({ name, sharedBytes, cluster }: Kernel, module: bigint): bigint {
+    const handle = new BigUint64Array(1)
+    this.context.call(name, 'cuModuleGetFunction', handle, module, name)
+    const allow = (attribute: number, value: number): void =>
+      this.context.call(name, 'cuFuncSetAttribute', handle[0]!, attribute, value)
+    if (sharedBytes > plainSharedBytes) allow(setAttribute.maxDynamicSharedBytes, sharedBytes)
+    if (cluster > plainCluster) allow(setAttribute.anyClusterSize, 1)
+    return handle[0]!
   }
 }

@@ -7,8 +7,6 @@ import type { Driver } from './driver.ts'
 export interface CudaOptions {
   /** Upper bound of the scratch memory of one launch, in bytes, 64 KiB at least. Default 1 GiB. */
   readonly scratchBytes?: number
-  /** Folder of the machine-code cache. Default: `sparse-mla` in the user's cache folder. */
-  readonly cacheFolder?: string
   /** Waits for every kernel, so that a fault names the one that caused it. Slow. */
   readonly debug?: boolean
 }
@@ -19,7 +17,7 @@ export interface CudaSetup extends CudaOptions {
 }
 
 const where = "openDevice('cuda')"
-const known = ['scratchBytes', 'cacheFolder', 'debug', 'driver']
+const known = ['scratchBytes', 'debug', 'driver']
 const [leastScratch, mostScratch] = [64 << 10, 2 ** 40]
 
 /** @throws OptionError | ValueError */
@@ -32,7 +30,7 @@ export function checkCudaOptions(options: CudaSetup): Required<Pick<CudaOptions,
       given: 'an unknown option',
       allowed: `one of ${known.slice(0, -1).join(', ')}`,
     })
-  const { scratchBytes = 1 << 30, cacheFolder, debug = false } = options
+  const { scratchBytes = 1 << 30, debug = false } = options
   if (!Number.isInteger(scratchBytes) || scratchBytes < leastScratch || scratchBytes > mostScratch)
     throw new ValueError({
       where,
@@ -40,8 +38,6 @@ export function checkCudaOptions(options: CudaSetup): Required<Pick<CudaOptions,
       given: scratchBytes,
       allowed: `an integer in ${leastScratch}..${mostScratch}`,
     })
-  if (cacheFolder !== undefined && typeof cacheFolder !== 'string')
-    throw new OptionError({ where, argument: 'cacheFolder', given: cacheFolder, allowed: 'a path' })
   if (typeof debug !== 'boolean')
     throw new OptionError({ where, argument: 'debug', given: debug, allowed: 'true or false' })
   return { scratchBytes, debug }

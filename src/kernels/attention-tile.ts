@@ -19,6 +19,8 @@ type F32 = Val<'f32'>
 type Pred = Val<'pred'>
 
 export const tileThreads = 128
+/** Blocks that share a multiprocessor at least: room for what is beside O, which takes up to 64 registers of a thread. */
+export const tileBlocks = 3
 /** Keys of a tile. */
 export const tileKeys = 32
 /** Columns that are in shared memory at a time. */
@@ -127,6 +129,24 @@ export class AttentionTile {
       const loaded = rows.map(row => load(row, column))
       loaded.forEach((value, i) => keys.store(rows[i]!.mul(keyPitch).add(column), value))
     }
+  }
+
+  /** Puts a condition of the thread's key and each of its lanes where `conditionsOf` finds it, in place of P. */
+  shareConditions(conditions: readonly Pred[]): void {
+    const { k, key, weights } = this
+    this.scoreLanes().forEach((lane, i) =>
+      weights.store(lane.mul(tileKeys).add(key), conditions[i]!.select(k.const('f32', 1), 0)),
+    )
+  }
+
+  /** Bit j: what was shared of a lane and key j. */
+  conditionsOf(lane: U32): U32 {
+    const word = this.k.var('u32', 0)
+    for (const j of this.k.range(tileKeys, { step: 4 })) {
+      const flags = this.weights.load4(lane.mul(tileKeys).add(j))
+      flags.forEach((flag, i) => word.set(flag.to('u32').shl(j.add(i)).bitOr(word)))
+    }
+    return word
   }
 
   /** dots += Q Kᵀ over the columns in shared memory, for the thread's key and lanes. */

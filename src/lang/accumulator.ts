@@ -3,19 +3,35 @@
  * `j` of thread `t` is at `fragmentRow(t, j)`, `fragmentColumn(t, j)`.
  */
 
+import { dtypeInfo } from '../dtypes/dtype.ts'
+import { Fragments } from './fragments.ts'
 import type { Register } from './ir.ts'
 import { moves } from './isa/convert.ts'
-import { wgmma, wgmmaCommit, wgmmaFence, wgmmaWait } from './isa/wgmma.ts'
+import { kStep, type MatrixDtype, wgmma, wgmmaCommit, wgmmaFence, wgmmaWait } from './isa/wgmma.ts'
 import type { SmemTile } from './smem-tile.ts'
 import { immediate, type Trace } from './trace.ts'
 import { type Arg, operandOf, Val } from './value.ts'
 
-/** An operand of a multiply: a tile's stage, from a row on. */
+/** An operand of a multiply: a tile's stage, from a row and a column on. */
 export interface Operand {
   readonly tile: SmemTile
   readonly stage?: Arg<'u32'>
   /** First row, a multiple of 8. */
   readonly row?: number
+  /** First column, a multiple of 32 bytes; of a transposed operand, the first of a panel. */
+  readonly column?: number
+}
+
+/** B; transposed when its rows are K (as V of attention), which 16-bit types allow. */
+export interface OperandB extends Operand {
+  readonly transposed?: boolean
+}
+
+export interface MultiplyOptions {
+  /** Adds to what the accumulator holds; by default it starts from 0. Run-time: nonzero adds. */
+  readonly accumulate?: boolean | Arg<'u32'>
+  /** K of the whole multiply; by default what A has from its first column on. */
+  readonly depth?: number
 }
 
 export class Accumulator {
@@ -38,27 +54,84 @@ export class Accumulator {
     return new Val(this.trace, 'f32', this.registers[j]!)
   }
 
+  /** Assigns element `j` of this thread, as rescaling does; a `fence` comes before the next multiply. */
+  set(j: number, value: Arg<'f32'>): void {
+    const d = this.registers[j]!
+    this.trace.inScope(d)
+    this.trace.emit(moves['mov.f32']!, { d, a: operandOf(this.trace, 'f32', value) })
+  }
+
   get length(): number {
     return this.registers.length
   }
 
   /**
-   * D = A Bᵀ over all columns of both tiles, 64 rows of A and `n` rows of B; asynchronous. Call `fence` before the
-   * first multiply and `commit` after the last; read the result after `wait`.
+   * D = A Bᵀ or D += A Bᵀ: 64 rows of A and `n` rows of B (columns of a transposed B); asynchronous. Call `fence` before
+   * the first multiply and `commit` after the last; read the result after `wait`.
+   *
+   * @throws KernelError when dtypes differ, or the operands end before the depth
    */
-  multiply(a: Operand, b: Operand): void {
-    const { dtype, swizzle } = a.tile
-    const record = wgmma(dtype, this.n)
-    for (let kByte = 0; kByte < swizzle; kByte += 32) {
-      const descriptor = ({ tile, stage = 0, row = 0 }: Operand) => tile.descriptor(stage, { row, kByte }).operand
-      this.trace.emit(record, {
+  multiply(a: Operand | Fragments, b: OperandB, { accumulate = false, depth }: MultiplyOptions = {}): void {
+    const { trace } = this
+    const dtype = a instanceof Fragments ? a.dtype : a.tile.dtype
+    const k = kStep[dtype]
+    const own = a instanceof Fragments ? a.depth : a.tile.columns - (a.column ?? 0)
+    const total = depth ?? own
+    const transposed = b.transposed === true
+    this.check(dtype, own, total, b)
+    const record = wgmma({
+      dtype,
+      n: this.n,
+      a: a instanceof Fragments ? 'registers' : 'shared',
+      bTransposed: transposed,
+    })
+    const stepA = a instanceof Fragments ? (step: number) => a.step(step) : kMajor(a, k)
+    const stepB = transposed ? mnMajor(b, k) : kMajor(b, k)
+    for (let step = 0; step < total / k; step++) {
+      const add = step > 0 ? 1 : typeof accumulate === 'boolean' ? Number(accumulate) : accumulate
+      trace.emit(record, {
         d: this.registers,
-        a: descriptor(a),
-        b: descriptor(b),
-        accumulate: operandOf(this.trace, 'u32', kByte > 0 ? 1 : 0),
+        a: stepA(step),
+        b: stepB(step),
+        accumulate: operandOf(trace, 'u32', add),
       })
     }
   }
+
+  /** The columns as A of another multiply, each rounded to `dtype`, once no multiply is under way. */
+  toFragments(dtype: MatrixDtype): Fragments {
+    return Fragments.of(
+      this.trace,
+      dtype,
+      this.registers.map((_, j) => this.get(j)),
+    )
+  }
+
+  private check(dtype: MatrixDtype, own: number, total: number, b: OperandB): void {
+    const { tile, row = 0, column = 0, transposed = false } = b
+    const fail = (what: string): never => {
+      throw this.trace.error(`a multiply of ${dtype} with ${this.n} columns and depth ${total}: ${what}`)
+    }
+    if (tile.dtype !== dtype) fail(`B is ${tile.dtype}`)
+    if (total % kStep[dtype] !== 0 || total <= 0) fail(`the depth is a multiple of ${kStep[dtype]}`)
+    if (total > own) fail(`A has ${own} columns from its first on`)
+    if (transposed && dtypeInfo[dtype].bytes !== 2) fail('only 16-bit types may be transposed')
+    const [n, k] = transposed ? [tile.columns - column, tile.rows - row] : [tile.rows - row, tile.columns - column]
+    if (this.n > n) fail(`B has ${n} ${transposed ? 'columns' : 'rows'} from its first on`)
+    if (total > k) fail(`B has ${k} ${transposed ? 'rows' : 'columns'} from its first on`)
+  }
+}
+
+/** The descriptor of each step of `k` columns. */
+function kMajor({ tile, stage = 0, row = 0, column = 0 }: Operand, k: number): (step: number) => Register {
+  const at = tile.descriptors(stage)
+  return step => at(row, (column + step * k) * dtypeInfo[tile.dtype].bytes).operand as Register
+}
+
+/** The same for steps of `k` rows. */
+function mnMajor({ tile, stage = 0, row = 0, column = 0 }: Operand, k: number): (step: number) => Register {
+  const at = tile.transposedDescriptors(stage)
+  return step => at(row + step * k, column * dtypeInfo[tile.dtype].bytes).operand as Register
 }
 
 /** Order of warpgroup multiplies against registers and each other. */
@@ -69,7 +142,7 @@ export class Warpgroup {
     this.trace = trace
   }
 
-  /** Before the first multiply after other code has touched accumulators. */
+  /** Before the first multiply after other code has touched accumulators or register operands. */
   fence(): void {
     this.trace.emit(wgmmaFence, {})
   }

@@ -1,5 +1,6 @@
 /** Buffers of global memory inside a kernel: typed elements addressed by element offset. */
 
+import { dtypeInfo } from '../dtypes/dtype.ts'
 import {
   decodeBf16,
   decodeE4m3,
@@ -12,7 +13,7 @@ import {
 } from './codes.ts'
 import type { Operand } from './ir.ts'
 import { type Element, memory } from './isa/memory.ts'
-import { offsets } from './isa/offset.ts'
+import { elementAddress, offsets } from './isa/offset.ts'
 import type { BufferDtype } from './params.ts'
 import type { Trace } from './trace.ts'
 import { type Arg, emitValue, operandOf, Val } from './value.ts'
@@ -114,6 +115,13 @@ export class Buffer<D extends BufferDtype = BufferDtype> {
   /** Stores one element of a float type under 32 bits by its code. @throws KernelError for an input buffer */
   storeCode(this: Buffer<'bf16' | 'f16' | 'e4m3' | 'e5m2'>, at: At, code: Arg<'u32'>): void {
     this.storeAs(at, code)
+  }
+
+  /** Byte address of an element, as copies take it. */
+  address(at: At): Val<'u64'> {
+    const record = elementAddress[dtypeInfo[this.dtype].bytes as 1 | 2 | 4]
+    const base = new Val(this.trace, 'u64', this.base)
+    return emitValue(this.trace, record, 'u64', { base, at: asOffset(this.trace, at) } as never)
   }
 
   private storeAs(at: At, value: Arg<'u32'>): void {

@@ -1,21 +1,24 @@
 /**
- * What a kernel function receives as `k`: control flow, variables, shared memory, barriers, exchange between lanes.
+ * What a kernel function receives as `k`: control flow, variables, shared memory, barriers, and what lanes do
+ * (`LaneBuilder`).
  * A plain JavaScript loop unrolls; `k.range` is a loop of the kernel.
  */
 
 import { Accumulator, Warpgroup } from './accumulator.ts'
-import { type At, offset } from './buffer.ts'
+import { ClusterBlocks } from './cluster.ts'
+import { BulkCopies, ThreadCopies } from './copies.ts'
 import type { Register } from './ir.ts'
+import { type Eviction, policies } from './isa/bulk.ts'
 import { moves } from './isa/convert.ts'
-import { approximations } from './isa/math.ts'
-import { fences } from './isa/mbarrier.ts'
-import { specials } from './isa/special.ts'
-import { blockBarrier, warpwide } from './isa/warp.ts'
+import { gridLaunch, gridWait } from './isa/grid.ts'
+import { fences, type ProxyFence, proxyFences } from './isa/mbarrier.ts'
+import { namedBarriers } from './isa/named-barrier.ts'
+import { blockBarrier } from './isa/warp.ts'
+import { LaneBuilder } from './lane-builder.ts'
 import { Barriers } from './mbarrier.ts'
 import { Pipeline, type PipelineOptions } from './pipeline.ts'
 import { SharedArray, type SharedType } from './shared.ts'
 import { SmemTile, type TileShape } from './smem-tile.ts'
-import type { Trace } from './trace.ts'
 import type { Type } from './types.ts'
 import { type Arg, emitValue, operandOf, Val, Var } from './value.ts'
 
@@ -30,36 +33,12 @@ export interface RoleOptions {
   readonly registers?: number
 }
 
-export class KernelBuilder {
-  private readonly trace: Trace
+export class KernelBuilder extends LaneBuilder {
   private bytes = 0
-
-  constructor(trace: Trace) {
-    this.trace = trace
-  }
 
   /** Bytes of shared memory that the arrays so far take. */
   get sharedBytes(): number {
     return this.bytes
-  }
-
-  /** Index of the thread in its block. */
-  get threadIdx(): Val<'u32'> {
-    return this.special('threadIdx')
-  }
-  get blockIdx(): { readonly x: Val<'u32'>; readonly y: Val<'u32'> } {
-    return { x: this.special('blockIdxX'), y: this.special('blockIdxY') }
-  }
-  get gridDim(): { readonly x: Val<'u32'> } {
-    return { x: this.special('gridDimX') }
-  }
-  get lane(): Val<'u32'> {
-    return this.special('lane')
-  }
-
-  /** A constant. */
-  const<T extends Type>(type: T, value: number): Val<T> {
-    return new Val(this.trace, type, operandOf(this.trace, type, value))
   }
 
   /** A mutable register, assigned by `set`; what a run-time loop carries. */
@@ -160,9 +139,26 @@ export class KernelBuilder {
     this.trace.emit(fences.barrierInit, {})
   }
 
-  /** Makes this warp's ordinary writes to shared memory visible to copies and matrix units. */
-  fenceProxyAsync(): void {
-    this.trace.emit(fences.proxyAsync, {})
+  /** Makes this warp's ordinary writes, to shared memory by default, visible to copies and matrix units. */
+  fenceProxyAsync(memory: ProxyFence = 'shared'): void {
+    this.trace.emit(proxyFences[memory], {})
+  }
+
+  /** Copies by threads, past the registers. */
+  get threadCopies(): ThreadCopies {
+    return new ThreadCopies(this.trace)
+  }
+  /** Copies of consecutive bytes by the copy engine, and the groups that all its stores are waited for by. */
+  get bulk(): BulkCopies {
+    return new BulkCopies(this.trace)
+  }
+  /** The cluster's other blocks. @throws KernelError for a kernel without `cluster` */
+  get cluster(): ClusterBlocks {
+    return new ClusterBlocks(this.trace)
+  }
+  /** How long the lines of a copy stay in L2. */
+  cachePolicy(eviction: Eviction): Val<'u64'> {
+    return emitValue(this.trace, policies[eviction], 'u64', {})
   }
 
   /**
@@ -182,52 +178,33 @@ export class KernelBuilder {
     trace.append({ kind: 'role', name, first, last, registers, body: nodes, site: trace.site() })
   }
 
-  /** Element offset `base + row * stride`, exact beyond 2^32. */
-  offset(base: At, row: Arg<'u32'>, stride: Arg<'u32'>): Val<'offset'> {
-    return offset(this.trace, base, row, stride)
-  }
-
   /** Waits for all threads of the block and orders their memory accesses. */
   barrier(): void {
     this.trace.emit(blockBarrier, {})
   }
 
-  /** Sum over the lanes of the warp; the same bits in every lane. */
-  warpSum<T extends 'f32' | 'u32'>(value: Val<T>): Val<T> {
-    return emitValue(this.trace, warpwide[`warp.sum.${value.type}`]!, value.type, { a: value })
+  /** Waits for `threads` threads (whole warps) at barrier `id`, 1..15, and orders their memory accesses. */
+  barrierAmong(id: Arg<'u32'>, threads: number): void {
+    this.named('sync', id, threads)
   }
-  /** Maximum over the lanes of the warp; NaN when any lane has NaN. */
-  warpMax(value: Val<'f32'>): Val<'f32'> {
-    return emitValue(this.trace, warpwide['warp.max.f32']!, 'f32', { a: value })
-  }
-  /** The value that lane `from` holds. */
-  shuffle<T extends 'f32' | 'u32'>(value: Val<T>, from: Arg<'u32'>): Val<T> {
-    return emitValue(this.trace, warpwide[`shuffle.${value.type}`]!, value.type, { a: value, from })
-  }
-  /** The value of the lane whose number differs in the bits of `mask`. */
-  shuffleXor<T extends 'f32' | 'u32'>(value: Val<T>, mask: 1 | 2 | 4 | 8 | 16): Val<T> {
-    return emitValue(this.trace, warpwide[`shuffle.xor.${value.type}`]!, value.type, { a: value, mask })
-  }
-  /** Bit i of the result is the condition of lane i. */
-  ballot(condition: Val<'pred'>): Val<'u32'> {
-    return emitValue(this.trace, warpwide.ballot!, 'u32', { p: condition })
+  /** Arrives at barrier `id` without waiting. */
+  arriveAmong(id: Arg<'u32'>, threads: number): void {
+    this.named('arrive', id, threads)
   }
 
-  /** 2^x by the special function unit. */
-  exp2(x: Val<'f32'>): Val<'f32'> {
-    return emitValue(this.trace, approximations['ex2.f32']!, 'f32', { a: x })
+  /** Waits until the kernels before this one have ended, when they may overlap. */
+  waitForPrevious(): void {
+    this.trace.emit(gridWait, {})
   }
-  /** log2(x) by the special function unit. */
-  log2(x: Val<'f32'>): Val<'f32'> {
-    return emitValue(this.trace, approximations['lg2.f32']!, 'f32', { a: x })
+  /** Lets the next kernel start. */
+  launchNext(): void {
+    this.trace.emit(gridLaunch, {})
   }
-  /** 1/x by the special function unit. */
-  rcp(x: Val<'f32'>): Val<'f32'> {
-    return emitValue(this.trace, approximations['rcp.f32']!, 'f32', { a: x })
-  }
-
-  private special(name: keyof typeof specials): Val<'u32'> {
-    return emitValue(this.trace, specials[name], 'u32', {})
+  private named(what: 'sync' | 'arrive', id: Arg<'u32'>, threads: number): void {
+    if (threads % 32 !== 0 || threads < 32 || threads > 1024 || (typeof id === 'number' && (id < 1 || id > 15)))
+      throw this.trace.error(`barrier ${id} of ${threads} threads; expected 1..15 and a multiple of 32`)
+    const operands = { id: operandOf(this.trace, 'u32', id), threads: operandOf(this.trace, 'u32', threads) }
+    this.trace.emit(namedBarriers[what], operands)
   }
 
   private move(register: Register, value: Arg<Type>): void {

@@ -4,9 +4,10 @@ import { Buffer } from './buffer.ts'
 import { KernelBuilder } from './builder.ts'
 import type { Node, Register } from './ir.ts'
 import type { BufferParam, Param, Params, ScalarParam, TensorMapParam } from './params.ts'
+import { checkRegisters, entryRegisters } from './register-budget.ts'
 import { TensorMap } from './tensor-map.ts'
 import { Trace } from './trace.ts'
-import type { Target } from './types.ts'
+import { runsOn, type Target } from './types.ts'
 import { Val } from './value.ts'
 
 /** What the kernel function receives for each parameter. */
@@ -25,6 +26,13 @@ export interface KernelSpec<P extends Params> {
   readonly target: Target
   /** Threads of a block. */
   readonly threads: number
+  /**
+   * Blocks that a multiprocessor must have room for. It bounds the registers of a thread; without it the compiler may
+   * spill a few to fit more blocks.
+   */
+  readonly residentBlocks?: number
+  /** Consecutive blocks (in x) that run together and reach each other's shared memory: 1..16. Default 1. */
+  readonly cluster?: number
   readonly params: P
 }
 
@@ -32,6 +40,9 @@ export interface Kernel {
   readonly name: string
   readonly target: Target
   readonly threads: number
+  readonly residentBlocks: number | undefined
+  /** Blocks of a cluster. */
+  readonly cluster: number
   readonly params: Params
   /** Registers that hold the parameters, in the order of `params`. */
   readonly paramRegisters: readonly Register[]
@@ -44,11 +55,14 @@ export function kernel<const P extends Params>(
   spec: KernelSpec<P>,
   define: (k: KernelBuilder, params: { readonly [K in keyof P]: Bound<P[K]> }) => void,
 ): Kernel {
-  const trace = new Trace(spec.name, spec.target)
+  const { cluster = 1 } = spec
+  const trace = new Trace(spec.name, spec.target, cluster)
   if (!/^[a-z_][a-z0-9_]*$/i.test(spec.name))
     throw trace.error('a kernel name has letters, digits and underscores only')
   if (spec.threads % 32 !== 0 || spec.threads < 32 || spec.threads > 1024)
     throw trace.error(`${spec.threads} threads; expected a multiple of 32 up to 1024`)
+  if (cluster < 1 || cluster > 16 || !Number.isInteger(cluster) || (cluster > 1 && !runsOn(spec.target, 90)))
+    throw trace.error(`a cluster of ${cluster} blocks for ${spec.target}; expected 1..16, above 1 from sm_90a on`)
   const k = new KernelBuilder(trace)
   const paramRegisters: Register[] = []
   const bound = Object.fromEntries(
@@ -59,8 +73,11 @@ export function kernel<const P extends Params>(
     }),
   )
   define(k, bound as never)
-  const { name, target, threads, params } = spec
-  return { name, target, threads, params, paramRegisters, sharedBytes: k.sharedBytes, body: trace.nodes }
+  const { name, target, threads, residentBlocks, params } = spec
+  const { sharedBytes } = k
+  const body = trace.nodes
+  checkRegisters(trace, entryRegisters(threads, residentBlocks), threads, body)
+  return { name, target, threads, residentBlocks, cluster, params, paramRegisters, sharedBytes, body }
 }
 
 function bind(trace: Trace, name: string, param: Param, register: Register): Buffer | Val | TensorMap {

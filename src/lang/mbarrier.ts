@@ -1,8 +1,10 @@
 /** Arrays of mbarriers in shared memory, addressed by index. */
 
+import { mapa } from './isa/cluster.ts'
 import { mbarriers } from './isa/mbarrier.ts'
+import { threadCopyArrive } from './isa/thread-copy.ts'
 import { immediate, type Trace } from './trace.ts'
-import { type Arg, operandOf, type Val } from './value.ts'
+import { type Arg, emitValue, operandOf, type Val } from './value.ts'
 
 export class Barriers {
   readonly count: number
@@ -40,9 +42,37 @@ export class Barriers {
     })
   }
 
+  /** Announces bytes; an arrival of the same phase must still come. */
+  expect(index: Arg<'u32'>, bytes: Arg<'u32'>): void {
+    this.trace.emit(mbarriers.expect, { address: this.operand(index), bytes: operandOf(this.trace, 'u32', bytes) })
+  }
+
+  /** One of the initialised arrivals of each active lane, once its thread copies so far have landed. */
+  arriveAfterCopies(index: Arg<'u32'>): void {
+    this.trace.emit(threadCopyArrive, { address: this.operand(index) })
+  }
+
+  /** One arrival of each active lane at the barrier of the cluster's block `rank`. */
+  arriveAt(index: Arg<'u32'>, rank: Arg<'u32'>): void {
+    this.trace.emit(mbarriers.arriveRemote, { address: this.remote(index, rank).operand })
+  }
+
+  /** The same, announcing bytes there. */
+  arriveExpectAt(index: Arg<'u32'>, rank: Arg<'u32'>, bytes: Arg<'u32'>): void {
+    this.trace.emit(mbarriers.arriveExpectRemote, {
+      address: this.remote(index, rank).operand,
+      bytes: operandOf(this.trace, 'u32', bytes),
+    })
+  }
+
   /** Waits for the phase of `parity` to complete: 0 for a barrier's first phase. */
   wait(index: Arg<'u32'>, parity: Arg<'u32'>): void {
-    this.trace.emit(mbarriers.wait, { address: this.operand(index), parity: operandOf(this.trace, 'u32', parity) })
+    const operands = { address: this.operand(index), parity: operandOf(this.trace, 'u32', parity) }
+    this.trace.emit(mbarriers.wait, operands, this.trace.cluster > 1 ? { scope: 'cluster' } : {})
+  }
+
+  private remote(index: Arg<'u32'>, rank: Arg<'u32'>): Val<'u32'> {
+    return emitValue(this.trace, mapa, 'u32', { address: this.address(index), rank })
   }
 
   private operand(index: Arg<'u32'>) {

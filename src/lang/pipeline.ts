@@ -69,7 +69,8 @@ export class Pipeline {
 
   /** A consumer's place in the ring; made once per role, before its loops. */
   consumer(): Consumer {
-    return new Consumer(this.k, this.full, this.empty, new Cursor(this.k, this.options.stages, 0))
+    const cursor = (): Cursor => new Cursor(this.k, this.options.stages, 0)
+    return new Consumer(this.k, this.full, this.empty, cursor(), cursor())
   }
 }
 
@@ -114,6 +115,13 @@ export class Producer extends Side {
 }
 
 export class Consumer extends Side {
+  private readonly freed: Cursor
+
+  constructor(k: KernelBuilder, full: Barriers, empty: Barriers, cursor: Cursor, freed: Cursor) {
+    super(k, full, empty, cursor)
+    this.freed = freed
+  }
+
   /** Waits until the next stage is full; frees it after the body. */
   *stages(count: Arg<'u32'>): Generator<Stage, void> {
     for (const _ of this.k.range(count)) {
@@ -122,16 +130,21 @@ export class Consumer extends Side {
     }
   }
 
-  /** The next stage, once it is full. */
+  /**
+   * The next stage, once it is full. Several may be held at a time: the handle stays good while the ring moves on, and
+   * `release` frees the stages in the order in which they were acquired.
+   */
   acquire(): Stage {
     this.full.wait(this.cursor.index, this.cursor.parity)
-    return this.stage
+    const index = this.cursor.index.add(0)
+    this.cursor.advance()
+    return { index, full: this.full.address(index) }
   }
 
-  /** Frees the present stage with one arrival of each lane where `by` holds (all by default); moves on. */
+  /** Frees the oldest stage held, with one arrival of each lane where `by` holds (all by default). */
   release(by?: Val<'pred'>): void {
-    if (by === undefined) this.empty.arrive(this.cursor.index)
-    else this.k.when(by, () => this.empty.arrive(this.cursor.index))
-    this.cursor.advance()
+    if (by === undefined) this.empty.arrive(this.freed.index)
+    else this.k.when(by, () => this.empty.arrive(this.freed.index))
+    this.freed.advance()
   }
 }

@@ -44,6 +44,10 @@ export interface InstRecord {
   readonly convergent?: 'warp' | 'warpgroup' | 'block'
   /** A pure instruction lane by lane: inputs in operand order, the result is rounded by the lane storage. */
   readonly lane?: (...inputs: never[]) => LaneOf<Type> | boolean
+  /** How far the hardware may be from `lane`, in units in the last place of the result; exact without it. */
+  readonly ulps?: number
+  /** The same as an absolute distance; either is enough. */
+  readonly within?: number
   /** Everything else: what the warp does on the simulated machine; false means "blocked, try again". */
   readonly run?: (machine: Machine) => boolean | void
   /** One sentence with the source of the semantics. */
@@ -59,6 +63,8 @@ export interface PureSpec<O extends Type, I extends Readonly<Record<string, Type
   readonly since?: Since
   readonly version?: string
   readonly cost: Cost
+  readonly ulps?: number
+  readonly within?: number
   readonly lane: (...inputs: { [K in keyof I]: LaneOf<I[K]> }[keyof I][]) => LaneOf<O> | boolean
   readonly doc: string
 }

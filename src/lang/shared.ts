@@ -48,6 +48,11 @@ export class SharedArray<T extends SharedType = SharedType> {
     return emitValue(this.trace, atomics['atomic.add.shared.u32']!, 'u32', { address, v: value })
   }
 
+  /** Byte address of an element, as copies take it. */
+  byteAt(index: Arg<'u32'> = 0): Val<'u32'> {
+    return new Val(this.trace, 'u32', this.address(index))
+  }
+
   private address(index: Arg<'u32'>) {
     if (typeof index === 'number') {
       if (!Number.isInteger(index) || index < 0 || index >= this.length)

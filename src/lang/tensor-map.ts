@@ -2,10 +2,19 @@
 
 import { dtypeInfo } from '../dtypes/dtype.ts'
 import type { Operand } from './ir.ts'
-import { tensorLoads } from './isa/tma.ts'
+import { formName } from './isa/bulk.ts'
+import { mapPrefetch, tensorLoads, tensorPrefetches, tensorStores } from './isa/tma.ts'
 import type { TensorMapParam } from './params.ts'
 import type { Trace } from './trace.ts'
-import { type Arg, operandOf } from './value.ts'
+import { type Arg, operandOf, type Val } from './value.ts'
+
+/** How a copy into shared memory is made. */
+export interface LoadOptions {
+  /** An L2 policy of `k.cachePolicy`. */
+  readonly policy?: Val<'u64'>
+  /** Blocks of the cluster that receive the bytes, bit = rank. */
+  readonly multicast?: Arg<'u32'>
+}
 
 export class TensorMap {
   readonly param: TensorMapParam
@@ -25,17 +34,51 @@ export class TensorMap {
 
   /**
    * Copies the box at `coordinates` (elements, innermost first) to the byte address `target` of shared memory; its
-   * bytes complete on `barrier`. One lane calls it.
+   * bytes complete on `barrier`. One lane calls it. With `multicast` every block of the mask receives it, at the same
+   * place, and its own barrier counts the bytes.
    */
-  load(target: Arg<'u32'>, coordinates: readonly Arg<'i32'>[], barrier: Arg<'u32'>): void {
+  load(
+    target: Arg<'u32'>,
+    coordinates: readonly Arg<'i32'>[],
+    barrier: Arg<'u32'>,
+    { policy, multicast }: LoadOptions = {},
+  ): void {
     const { trace } = this
-    const rank = this.param.box.length
-    if (coordinates.length !== rank) throw trace.error(`${coordinates.length} coordinates for a box of rank ${rank}`)
-    trace.emit(tensorLoads[rank], {
+    const form = formName({ hint: policy !== undefined, multicast: multicast !== undefined })
+    trace.emit(tensorLoads[`${this.rank(coordinates)}${form}`]!, {
       target: operandOf(trace, 'u32', target),
       map: this.handle,
       barrier: operandOf(trace, 'u32', barrier),
-      ...Object.fromEntries(coordinates.map((c, i) => [`c${i}`, operandOf(trace, 'i32', c)])),
+      ...this.operands(coordinates),
+      ...(policy === undefined ? {} : { policy: policy.operand }),
+      ...(multicast === undefined ? {} : { multicast: operandOf(trace, 'u32', multicast) }),
     })
+  }
+
+  /** Copies a box from the byte address `source` of shared memory to the tensor, in the thread's open group. */
+  store(source: Arg<'u32'>, coordinates: readonly Arg<'i32'>[]): void {
+    const operands = { map: this.handle, source: operandOf(this.trace, 'u32', source), ...this.operands(coordinates) }
+    this.trace.emit(tensorStores[this.rank(coordinates)], operands)
+  }
+
+  /** Asks for a box to be brought to L2. */
+  prefetch(coordinates: readonly Arg<'i32'>[]): void {
+    this.trace.emit(tensorPrefetches[this.rank(coordinates)], { map: this.handle, ...this.operands(coordinates) })
+  }
+
+  /** Brings the map itself closer, before its first use. */
+  prefetchMap(): void {
+    this.trace.emit(mapPrefetch, { map: this.handle })
+  }
+
+  private rank(coordinates: readonly Arg<'i32'>[]): 2 | 3 {
+    const rank = this.param.box.length
+    if (coordinates.length !== rank)
+      throw this.trace.error(`${coordinates.length} coordinates for a box of rank ${rank}`)
+    return rank
+  }
+
+  private operands(coordinates: readonly Arg<'i32'>[]): Record<string, Operand> {
+    return Object.fromEntries(coordinates.map((c, i) => [`c${i}`, operandOf(this.trace, 'i32', c)]))
   }
 }

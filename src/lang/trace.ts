@@ -19,13 +19,16 @@ interface Scope {
 export class Trace {
   readonly kernel: string
   readonly target: Target
+  /** Blocks of a cluster. */
+  readonly cluster: number
   private scope: Scope = { nodes: [], parent: undefined, name: 'kernel', open: true }
   private readonly home = new WeakMap<Register, Scope>()
   private registers = 0
 
-  constructor(kernel: string, target: Target) {
+  constructor(kernel: string, target: Target, cluster = 1) {
     this.kernel = kernel
     this.target = target
+    this.cluster = cluster
   }
 
   get nodes(): readonly Node[] {

@@ -188,7 +188,11 @@ describe('random parts', () => {
 
   test('strides are free', async () => {
     const parts = randomParts([4, 3, 64], ['f32', 'bf16'])
-    const strided = { ...parts, out: parts.out.map(t => widened(t, 5)), lse: parts.lse.map(t => widened(t, 2)) }
+    const strided = {
+      ...parts,
+      out: parts.out.map(t => widened(device, t, 5)),
+      lse: parts.lse.map(t => widened(device, t, 2)),
+    }
     const [plain, other] = [await merge(parts), await merge(strided)]
     expectGate(sameBits(other.out, plain.out))
     expectGate(sameBits(other.lse, plain.lse))

@@ -3,12 +3,15 @@ import {
   expectLatent,
   expectSame,
   type HostResult,
+  handPool,
+  handQuery,
   narrow,
   prefillCase,
   run,
   slotList,
   sparseCase,
 } from '../../test/latent-cases.ts'
+import { variants } from '../../test/latent-variants.ts'
 import { widened } from '../../test/widened.ts'
 import { ints, nans } from '../conformance/data.ts'
 import { type CpuDevice, openCpuDevice } from '../cpu/device.ts'
@@ -52,6 +55,12 @@ describe('splits of long lists', () => {
     expectLatent('bf16', await decode(sparse), sparseDecodeReference(sparse))
   })
 
+  test('without a valid entry at all', async () => {
+    const { args } = sparseCase({ lengths: [5], queries: 2, heads: 3, topk: 1500 })
+    const none = { ...args, indices: slotList([1, 2, 1500], new Array<number>(3000).fill(-1)) }
+    expectLatent('bf16', await decode({ ...none, batchInvariant: true }), sparseDecodeReference(none))
+  })
+
   test('NaN in one split reaches the whole row, and no other row', async () => {
     const { args, pool } = sparseCase({ lengths: [2000, 60], queries: 1, heads: 3, topk: 1500 })
     const list = Array.from((args.indices as Tensor<'i32'>).codes())
@@ -91,8 +100,19 @@ describe('bits', () => {
       expectSame(await decode({ ...alone(args, b), batchInvariant: true }), narrow(four, 0, b))
       for (const i of [b, 60 + b]) expectSame(narrow(many, 0, i), narrow(four, 0, b))
     }
+    expectSame(await decode(args), four) // few tokens are split by default too
     const usual = await decode({ ...args, q, indices })
     expect(narrow(usual, 0, 0).lse.codes()).not.toEqual(narrow(four, 0, 0).lse.codes())
+  })
+
+  test('batchInvariant: a sum that rounds to -0, with room for one split or two', async () => {
+    const cache = handPool(variants.f32.layout, [{ 1: -1e-30 }, { 0: 87 }]) // 64 · -1e-30 · e^-87, then + 0
+    const args = { q: handQuery('f32', [{ 0: 1 }]).reshape([1, 1, 1, 576]), cache, scale: 1, batchInvariant: true }
+    const list = [...new Array<number>(64).fill(0), 1]
+    const padded = [...list, ...new Array<number>(535).fill(-1)]
+    const one = await decode({ ...args, indices: slotList([1, 1, 65], list) })
+    expect(one.out.floats()[1]).toBeCloseTo(0, 40)
+    expectSame(await decode({ ...args, indices: slotList([1, 1, 600], padded) }), one)
   })
 
   test('20 runs and 1 or 2 threads agree', async () => {
@@ -127,16 +147,13 @@ describe('bits', () => {
       cacheLength: ints('u32', [2], [40, 20]),
       topkLength: ints('i32', [2, 3], [30, 4, 9, 30, 0, 17]),
     }
-    const [q, qScale] = [widened(args.q as Tensor, 77), widened(args.qScale as Tensor<'f32'>, 3)]
     const strided = {
       ...full,
-      q,
-      qScale: qScale as Tensor<'f32'>,
-      indices: widened(args.indices as Tensor<'i32'>, 5).withSpace('slot') as unknown as SparseDecodeArgs['indices'],
-      logicalIndices: widened(positions as unknown as Tensor<'i32'>, 2).withSpace(
-        'logical',
-      ) as unknown as SparseDecodeArgs['logicalIndices'],
-      topkLength: widened(full.topkLength, 4),
+      q: widened(device, args.q, 77),
+      qScale: widened(device, args.qScale!, 3),
+      indices: widened(device, args.indices, 5),
+      logicalIndices: widened(device, positions, 2),
+      topkLength: widened(device, full.topkLength, 4),
     }
     expectSame(await decode(strided), await decode(full))
   })

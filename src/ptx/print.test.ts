@@ -6,8 +6,9 @@ import { describe, expect, test } from 'vitest'
 import type { KernelBuilder } from '../lang/builder.ts'
 import { type Kernel, kernel } from '../lang/kernel.ts'
 import { input, output, u32 } from '../lang/params.ts'
+import { lineOf } from '../lang/site.ts'
 import { type Target, targets } from '../lang/types.ts'
-import { printPtx } from './print.ts'
+import { printPtx, printPtxWithSites } from './print.ts'
 
 /** The statements between the register declarations and the final `ret`. */
 const bodyOf = (define: (k: KernelBuilder) => void): string => {
@@ -77,6 +78,21 @@ test('shared memory is addressed from its start', () => {
       add.u32 %t1, %smem, 12;
       ld.shared.f32 %f32_3, [%t1];"
   `)
+})
+
+test('every line of an instruction knows who wrote it', () => {
+  const traced = kernel({ name: 'probe', target: 'sm_90a', threads: 32, params: { n: u32('n') } }, (k, { n }) => {
+    const sum = k.var('f32', 0)
+    for (const i of k.range(n)) sum.set(sum.add(i.to('f32')))
+  })
+  const { text, siteOf } = printPtxWithSites(traced)
+  const lines = text.split('\n').map((line, i) => [line.trim(), siteOf(i + 1)] as const)
+  const authorOf = (start: string): string => lineOf(lines.find(([line]) => line.startsWith(start))![1])
+  const [first, second] = [authorOf('mov.f32'), authorOf('add.rn.f32')].map(at => /print\.test\.ts:(\d+)$/.exec(at)![1])
+  expect(Number(second) - Number(first)).toBe(1)
+  expect(authorOf('setp.ge.u32')).toBe(authorOf('add.rn.f32'))
+  expect(lines.find(([line]) => line.startsWith('ld.param'))![1]).toBeUndefined()
+  expect(lines.find(([line]) => line === 'ret;')![1]).toBeUndefined()
 })
 
 /** A kernel that uses every portable construct. */

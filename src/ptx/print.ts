@@ -2,7 +2,9 @@
 
 import { type Inst, isRegister, type Node, type Operand, type Register, type Site } from '../lang/ir.ts'
 import type { Kernel } from '../lang/kernel.ts'
+import { entryRegisters } from '../lang/register-budget.ts'
 import { type Target, type Type, typeInfo } from '../lang/types.ts'
+import { type Part, templateLines } from './template.ts'
 
 /** Lowest PTX version each target assembles at (isa.md §1.1); a later one shuts out older drivers. */
 const baseVersion: Record<Target, string> = { sm_75: '6.4', sm_80: '7.0', sm_90a: '8.0', sm_100a: '8.6' }
@@ -30,6 +32,7 @@ class Printer {
   private readonly lines: string[] = []
   private readonly sites: Site[] = []
   private readonly declared = new Map<string, Set<string>>()
+  private readonly names = new Map<Register, string>()
   private version: string
   private labels = 0
   private temporaries = 0
@@ -40,13 +43,15 @@ class Printer {
   }
 
   print(): PrintedPtx {
-    const { name, target, threads, sharedBytes } = this.kernel
+    const { name, target, threads, cluster, sharedBytes } = this.kernel
     if (sharedBytes > 0) this.lines.push(`mov.u32 ${this.smem()}, smem;`)
     this.loadParams()
     this.block(this.kernel.body)
     const params = Object.entries(this.kernel.params).map(
       ([param, { kind }]) => `  .param ${paramTypes[kind]} ${param}${kind === 'tensorMap' ? '[128]' : ''}`,
     )
+    // A role that moves registers: ptxas needs to know how many blocks share a multiprocessor.
+    const resident = this.kernel.residentBlocks ?? (hasRegisterRoles(this.kernel.body) ? 1 : undefined)
     const head = [
       `.version ${this.version}`,
       `.target ${target}`,
@@ -56,7 +61,8 @@ class Printer {
       ...params.map((param, i) => (i < params.length - 1 ? `${param},` : param)),
       ')',
       `.maxntid ${threads}, 1, 1`,
-      ...(hasRegisterRoles(this.kernel.body) ? ['.minnctapersm 1'] : []),
+      ...(cluster === 1 ? [] : [`.reqnctapercluster ${cluster}, 1, 1`]),
+      ...(resident === undefined ? [] : [`.minnctapersm ${resident}`]),
       '{',
       ...[...this.declared].map(([kind, names]) => `  .reg ${kind} ${[...names].join(', ')};`),
     ]
@@ -134,7 +140,7 @@ class Printer {
     this.lines.push(`mov.u32 ${thread}, %tid.x;`, `sub.u32 ${thread}, ${thread}, ${32 * first};`)
     this.lines.push(`setp.ge.u32 ${outside}, ${thread}, ${32 * (last - first)};`, `@${outside} bra.uni ${end};`)
     if (registers !== undefined) {
-      const entry = Math.min(255, Math.floor(65_536 / this.kernel.threads / 8) * 8)
+      const entry = entryRegisters(this.kernel.threads, this.kernel.residentBlocks)
       this.lines.push(`setmaxnreg.${registers > entry ? 'inc' : 'dec'}.sync.aligned.u32 ${registers};`)
     }
     this.block(body)
@@ -145,35 +151,33 @@ class Printer {
     if (record.version !== undefined && later(record.version, this.version)) this.version = record.version
     const template = typeof record.ptx === 'string' ? record.ptx : record.ptx(mods, this.kernel.target)
     const temporaries = new Map<string, string>()
-    for (const line of template.split('\n')) this.lines.push(this.fill(line, operands, mods, temporaries))
+    for (const parts of templateLines(template)) {
+      let line = ''
+      for (const part of parts) line += typeof part === 'string' ? part : this.fill(part, operands, mods, temporaries)
+      this.lines.push(line)
+    }
   }
 
-  /** `{name}` is an operand, `{mod:name}` a modifier, `{%t:.b32}` a temporary, `{smem}` the start of shared memory. */
-  private fill(line: string, operands: Inst['operands'], mods: Inst['mods'], temporaries: Map<string, string>): string {
-    return line
-      .replace(
-        /\{\{|\}\}|\{%(\w+):(\.\w+)\}|\{mod:(\w+)\}|\{label:(\w+)\}|\{(\w+)\}/g,
-        (match, temp, kind, mod, label, operand) => {
-          if (match === '{{') return '\u0001'
-          if (match === '}}') return '\u0002'
-          if (temp !== undefined) {
-            if (!temporaries.has(temp)) temporaries.set(temp, this.temporary(kind))
-            return temporaries.get(temp)!
-          }
-          if (label !== undefined) {
-            if (!temporaries.has(label)) temporaries.set(label, this.label(label))
-            return temporaries.get(label)!
-          }
-          if (operand === 'smem') return this.smem()
-          if (mod !== undefined) return String(mods[mod])
-          const value = operands[operand]!
-          return Array.isArray(value)
-            ? `\u0001${value.map(v => this.operand(v)).join(', ')}\u0002`
-            : this.operand(value as Operand)
-        },
-      )
-      .replaceAll('\u0001', '{')
-      .replaceAll('\u0002', '}')
+  /** The text at one place of a template; temporaries and labels are the same throughout the instruction. */
+  private fill(
+    part: Exclude<Part, string>,
+    operands: Inst['operands'],
+    mods: Inst['mods'],
+    temporaries: Map<string, string>,
+  ): string {
+    const { kind, name } = part
+    if (kind === 'operand') {
+      if (name === 'smem') return this.smem()
+      const value = operands[name]!
+      return Array.isArray(value) ? `{${value.map(v => this.operand(v)).join(', ')}}` : this.operand(value as Operand)
+    }
+    if (kind === 'modifier') return String(mods[name])
+    let text = temporaries.get(name)
+    if (text === undefined) {
+      text = kind === 'temporary' ? this.temporary(part.type) : this.label(name)
+      temporaries.set(name, text)
+    }
+    return text
   }
 
   private operand(operand: Operand): string {
@@ -181,9 +185,12 @@ class Printer {
   }
 
   private name(register: Register): string {
-    const { register: kind } = typeInfo(register.type)
-    const name = `%${register.hint ?? register.type}_${register.id}`
-    this.declare(kind, name)
+    let name = this.names.get(register)
+    if (name === undefined) {
+      name = `%${register.hint ?? register.type}_${register.id}`
+      this.names.set(register, name)
+      this.declare(typeInfo(register.type).register, name)
+    }
     return name
   }
 
@@ -209,7 +216,7 @@ class Printer {
   }
 }
 
-/** Whether a role moves registers: ptxas then needs to know how many blocks share a multiprocessor. */
+/** Whether a role moves registers. */
 const hasRegisterRoles = (body: readonly Node[]): boolean =>
   body.some(node => node.kind === 'role' && node.registers !== undefined)
 

@@ -1,11 +1,12 @@
 import { expect, test } from 'vitest'
-import { type Finding, Findings } from './finding.ts'
-import { GlobalMemory } from './memory.ts'
-import { simulate } from './simulate.ts'
 import type { KernelBuilder } from '../lang/builder.ts'
 import { type Bound, kernel } from '../lang/kernel.ts'
 import { type BufferParam, output } from '../lang/params.ts'
 import type { SharedArray } from '../lang/shared.ts'
+import { printPtx } from '../ptx/print.ts'
+import { type Finding, Findings } from './finding.ts'
+import { GlobalMemory } from './memory.ts'
+import { simulate } from './simulate.ts'
 
 type U32 = Bound<BufferParam<'u32'>>
 
@@ -88,4 +89,11 @@ test('planted bug: a plain store beside the atomics of another warp', () => {
 test('planted bug: a counter that nothing has set', () => {
   const { findings } = run(k => void k.shared('u32', 1).atomicAdd(0, 1))
   expect(rules(findings)).toEqual(['uninitialized-read'])
+})
+
+test('an atomic addition in PTX', () => {
+  const traced = kernel({ name: 'probe', target: 'sm_75', threads: 32, params: {} }, k => {
+    k.shared('u32', 8).atomicAdd(3, k.threadIdx)
+  })
+  expect(printPtx(traced)).toContain('atom.shared.add.u32 %u32_1, [%t0], %u32_0;')
 })

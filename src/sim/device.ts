@@ -12,7 +12,7 @@ import { type Allocation, DeviceTensor, type TensorOwner } from '../tensor/devic
 import { checkShape, reachOf, rowMajor, type Shape, sizeOf } from '../tensor/shape.ts'
 import { Tensor, tensor } from '../tensor/tensor.ts'
 import { Counters } from './counters.ts'
-import { Findings } from './finding.ts'
+import { type Finding, Findings } from './finding.ts'
 import { type GlobalBuffer, GlobalMemory } from './memory.ts'
 import { simulate } from './simulate.ts'
 import type { TensorMapEntry } from './tensor-copy.ts'
@@ -20,6 +20,8 @@ import type { TensorMapEntry } from './tensor-copy.ts'
 export interface SimOptions {
   /** Chooses the order in which the warps of a block take turns. Default 1. */
   readonly seed?: number
+  /** Whether data of copies lands at once, or as late as it may. Default late. */
+  readonly landing?: 'early' | 'late'
   /** Upper bound of the scratch memory of one launch, in bytes. Default 64 MiB. */
   readonly scratchBytes?: number
 }
@@ -56,6 +58,8 @@ export class SimDevice implements Device {
   readonly limits: DeviceLimits
   /** What all launches so far have done. */
   readonly counters: Counters = new Counters()
+  /** Broken rules of all launches so far that the hardware is known to forgive. */
+  readonly warnings: Finding[] = []
   private readonly options: SimOptions
   private findings = new Findings()
   private readonly memory: GlobalMemory = new GlobalMemory({
@@ -203,10 +207,12 @@ export class SimDevice implements Device {
           findings: this.findings,
           counters: this.counters,
           seed: this.options.seed ?? 1,
+          landing: this.options.landing ?? 'late',
         })
       }
     } finally {
       for (const region of regions.values()) this.memory.remove(region)
+      this.warnings.push(...this.findings.warnings)
     }
     const [finding] = this.findings.list
     if (finding === undefined) return undefined

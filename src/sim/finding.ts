@@ -14,6 +14,9 @@ export type Rule =
   | 'barrier'
   | 'matrix-registers'
   | 'descriptor'
+  | 'in-flight'
+  | 'remote-access'
+  | 'copy'
 
 export interface Finding {
   readonly rule: Rule
@@ -24,17 +27,25 @@ export interface Finding {
   readonly against?: string
 }
 
-/** Findings of one run; repeated ones are kept once. */
+/** Findings of one run; repeated ones are kept once. A warning is a broken rule that the hardware is known to forgive. */
 export class Findings {
   readonly list: Finding[] = []
+  readonly warnings: Finding[] = []
   private readonly known = new Set<string>()
 
-  report(rule: Rule, message: string, site: Site | undefined, against?: Site): void {
+  report(
+    rule: Rule,
+    message: string,
+    site: Site | undefined,
+    against?: Site,
+    severity: 'error' | 'warning' = 'error',
+  ): void {
     const at = lineOf(site)
     const other = against === undefined ? undefined : lineOf(against)
     const key = `${rule} ${at} ${other}`
     if (this.known.has(key)) return
     this.known.add(key)
-    this.list.push({ rule, message, at, ...(other === undefined ? {} : { against: other }) })
+    const list = severity === 'error' ? this.list : this.warnings
+    list.push({ rule, message, at, ...(other === undefined ? {} : { against: other }) })
   }
 }

@@ -17,6 +17,13 @@ export class MbarrierState {
   /** Released by the arrivals of the phase under way, and by those of the phase before it. */
   private arriving: Clock
   private completed: Clock
+  /** Waits that saw the phase before the present one complete: the step of each warp. */
+  private readonly waits = new Map<number, number>()
+  /** The last phase that each warp saw complete. */
+  private readonly lastSeen = new Map<number, number>()
+  private initialized: { readonly warp: number; readonly step: number; readonly site: Site } | undefined
+  /** Whether a fence has made the initialisation visible to copies and other blocks. */
+  private visible = false
   private readonly warps: number
   private readonly findings: Findings
   private readonly name: string
@@ -29,21 +36,59 @@ export class MbarrierState {
     this.completed = this.arriving
   }
 
-  init(arrivals: number, site: Site): void {
+  get isInitialized(): boolean {
+    return this.expected > 0
+  }
+
+  /** The initialising warp has fenced. */
+  makeVisible(): void {
+    this.visible = true
+  }
+
+  /** A copy, or a warp of another block, with this clock uses the barrier. */
+  checkVisible(clock: Clock, site: Site): void {
+    this.checkInitialized(clock, site)
+    if (this.expected > 0 && !this.visible)
+      this.findings.report(
+        'missing-proxy-fence',
+        `${this.name} is used by a copy or another block without fence.mbarrier_init after its initialisation`,
+        site,
+        this.initialized?.site,
+      )
+  }
+
+  /** A warp with this clock uses the barrier. */
+  checkInitialized(clock: Clock, site: Site): void {
+    if (this.expected === 0) this.findings.report('barrier', `${this.name} is used before it is initialised`, site)
+    else if (this.initialized !== undefined && clock.seen[this.initialized.warp]! < this.initialized.step)
+      this.findings.report(
+        'race',
+        `${this.name} is used while its initialisation may still be under way`,
+        site,
+        this.initialized.site,
+      )
+  }
+
+  init(arrivals: number, by: { readonly warp: number; readonly step: number; readonly site: Site }): void {
+    const { site } = by
+    this.visible = false
+    this.initialized = by
     if (arrivals < 1 || arrivals > most)
       this.findings.report('barrier', `${this.name} is initialised for ${arrivals} arrivals`, site)
     this.expected = arrivals
     this.pending = arrivals
     this.bytes = 0
     this.phase = 0
+    this.waits.clear()
+    this.lastSeen.clear()
   }
 
-  /** One arrival, releasing what `clock` knows. */
-  arrive(clock: Clock, site: Site): void {
-    if (this.expected === 0) this.findings.report('barrier', `${this.name} is used before it is initialised`, site)
-    else if (this.pending === 0)
+  /** One arrival of somebody who knows `knowledge`, releasing what `clock` knows. */
+  arrive(clock: Clock, site: Site, knowledge: Clock = clock): void {
+    if (this.pending === 0 && this.expected > 0)
       this.findings.report('barrier', `${this.name} gets more than ${this.expected} arrivals in one phase`, site)
     else this.pending--
+    this.checkWaited(knowledge, site)
     this.arriving.join(clock)
     this.turn()
   }
@@ -62,19 +107,38 @@ export class MbarrierState {
     this.turn()
   }
 
-  /** What a waiter for `parity` learns, or undefined while the phase is under way. */
-  passed(parity: number): Clock | undefined {
-    return this.phase % 2 !== parity ? this.completed : undefined
+  /** What a warp that waits for `parity` at its step learns, or undefined while the phase is under way. */
+  passed(parity: number, warp: number, step: number, site: Site): Clock | undefined {
+    if (this.phase % 2 === parity) return undefined
+    const last = this.lastSeen.get(warp)
+    const complete = this.phase - 1
+    if (last !== undefined && complete - last >= 3 && (complete - last) % 2 === 1)
+      this.findings.report(
+        'barrier',
+        `${this.name} is waited for by a warp that missed ${complete - last - 1} phases; parities tell one phase back only`,
+        site,
+      )
+    this.waits.set(warp, step)
+    this.lastSeen.set(warp, complete)
+    return this.completed
   }
 
   /** What the barrier still waits for. */
   get missing(): string {
-    return `${this.pending} of ${this.expected} arrivals and ${this.bytes} bytes`
+    return `${this.name}: ${this.pending} of ${this.expected} arrivals and ${this.bytes} bytes are missing`
+  }
+
+  /** Somebody must have waited for the phase before, or this arrival could have come into that one. */
+  private checkWaited(clock: Clock, site: Site): void {
+    if (this.phase === 0) return
+    for (const [warp, step] of this.waits) if (clock.seen[warp]! >= step) return
+    this.findings.report('barrier', `${this.name} gets an arrival although nobody waited for the phase before`, site)
   }
 
   private turn(): void {
     if (this.pending !== 0 || this.bytes !== 0 || this.expected === 0) return
     this.phase++
+    this.waits.clear()
     this.pending = this.expected
     this.completed = this.arriving
     this.arriving = new Clock(this.warps)

@@ -6,7 +6,18 @@ import type { Findings } from './finding.ts'
 import { type Accessor, Shadow } from './shadow.ts'
 
 /** Accessor of what was there before the launch. */
-const before: Accessor = { block: -1, warp: -1, stamp: 0, isAsync: false, clock: new Clock(0), site: {} }
+const before: Accessor = {
+  cluster: -1,
+  warp: -1,
+  stamp: 0,
+  isAsync: false,
+  proxy: 'generic',
+  clock: new Clock(0),
+  site: {},
+}
+
+/** Bytes of a line of the device's memory. */
+const lineBytes = 128
 
 /** One buffer of global memory; `base` is its simulated device address. */
 export class GlobalBuffer {
@@ -14,12 +25,26 @@ export class GlobalBuffer {
   readonly base: bigint
   readonly bytes: Uint8Array
   readonly shadow: Shadow
+  private readonly touched: Uint8Array
 
   constructor(name: string, base: bigint, bytes: Uint8Array, findings: Findings) {
     this.name = name
     this.base = base
     this.bytes = bytes
-    this.shadow = new Shadow(name, bytes.byteLength, findings)
+    this.shadow = new Shadow(name, 'global', bytes.byteLength, findings)
+    this.touched = new Uint8Array(Math.ceil(bytes.byteLength / lineBytes))
+  }
+
+  /** Marks the lines of an access. */
+  touch(start: number, bytes: number): void {
+    for (let line = Math.floor(start / lineBytes); line * lineBytes < start + bytes; line++) this.touched[line] = 1
+  }
+
+  /** Bytes of the lines touched since the last call. */
+  takeTouched(): number {
+    const lines = this.touched.reduce((sum, mark) => sum + mark, 0)
+    this.touched.fill(0)
+    return lines * lineBytes
   }
 
   /** Declares that bytes hold data from outside any kernel. */
@@ -50,6 +75,11 @@ export class GlobalMemory {
     this.buffers.delete(buffer.base)
   }
 
+  /** Bytes of the lines touched since the last call. */
+  takeTouched(): number {
+    return [...this.buffers.values()].reduce((sum, buffer) => sum + buffer.takeTouched(), 0)
+  }
+
   /** Ends a launch: everything written so far is visible to the next one. */
   settle(): void {
     for (const { shadow } of this.buffers.values()) shadow.settle(before)
@@ -60,14 +90,16 @@ export class GlobalMemory {
     address: bigint,
     bytes: number,
     site: Site,
+    alignment: number = bytes <= 16 ? bytes : 1,
   ): { readonly buffer: GlobalBuffer; readonly offset: number } | undefined {
     let buffer: GlobalBuffer | undefined
     for (const candidate of this.buffers.values())
       if (candidate.base <= address && (buffer === undefined || candidate.base > buffer.base)) buffer = candidate
     const offset = buffer === undefined ? -1 : Number(address - buffer.base)
     if (buffer !== undefined && offset + bytes <= buffer.bytes.byteLength) {
-      if (offset % bytes !== 0 && bytes <= 16)
-        this.findings.report('misaligned', `${buffer.name} byte ${offset} is not a multiple of ${bytes}`, site)
+      if (offset % alignment !== 0)
+        this.findings.report('misaligned', `${buffer.name} byte ${offset} is not a multiple of ${alignment}`, site)
+      buffer.touch(offset, bytes)
       return { buffer, offset }
     }
     const where =
@@ -76,6 +108,12 @@ export class GlobalMemory {
     return undefined
   }
 }
+
+/**
+ * Where a kernel's shared memory begins in the shared window: behind what the system keeps, as on Hopper. Descriptors
+ * hold such absolute addresses.
+ */
+export const sharedStart = 1024
 
 /** Shared memory of one block. */
 export class SharedMemory {
@@ -86,6 +124,6 @@ export class SharedMemory {
   constructor(block: number, bytes: number, findings: Findings) {
     this.bytes = new Uint8Array(bytes)
     this.view = new DataView(this.bytes.buffer)
-    this.shadow = new Shadow(`shared memory of block ${block}`, bytes, findings)
+    this.shadow = new Shadow(`shared memory of block ${block}`, 'shared', bytes, findings)
   }
 }

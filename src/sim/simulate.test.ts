@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { here } from '../../test/sim-kernel.ts'
 import type { KernelBuilder } from '../lang/builder.ts'
 import { type Bound, kernel } from '../lang/kernel.ts'
 import { type BufferParam, input, output, u32 } from '../lang/params.ts'
@@ -104,7 +105,12 @@ test('planted bug: a store past the end of shared memory', () => {
 
 test('planted bug: a barrier that one warp never reaches', () => {
   const { findings } = run(k => k.whenUniform(k.threadIdx.lt(32), () => k.barrier()))
-  expect(findings).toMatchObject([{ rule: 'deadlock', message: 'warp 0 waits for ever at barrier' }])
+  expect(findings).toMatchObject([
+    {
+      rule: 'deadlock',
+      message: 'warp 0 of block 0 waits for ever at barrier (barrier 0 of block 0: 1 of 2 warps have arrived)',
+    },
+  ])
 })
 
 test('planted bug: a warp-wide sum in part of a warp', () => {
@@ -115,4 +121,13 @@ test('planted bug: a warp-wide sum in part of a warp', () => {
 test('planted bug: two warps store to the same place', () => {
   const { findings } = run((k, _, out) => out.store(k.threadIdx.rem(32), 1))
   expect(rules(findings)).toEqual(['race'])
+})
+
+test('planted bug: a branch that is to be uniform is not', () => {
+  let bug = ''
+  const { findings } = run(k => {
+    bug = here(1)
+    k.whenUniform(k.lane.lt(8), () => {})
+  })
+  expect(findings).toMatchObject([{ rule: 'divergence', at: bug }])
 })

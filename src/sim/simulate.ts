@@ -1,10 +1,11 @@
 /**
- * Runs a traced kernel block by block. Warps of a block take turns in an order drawn from a seed, so that different
+ * Runs a traced kernel cluster by cluster. Warps of a cluster take turns in an order drawn from a seed, so that different
  * seeds explore different interleavings; what is wrong in any order is found by clocks, not by luck.
  */
 
 import type { Kernel } from '../lang/kernel.ts'
-import { Block, type Grid } from './block.ts'
+import type { Grid } from './block.ts'
+import { Cluster } from './cluster.ts'
 import { Counters } from './counters.ts'
 import type { Findings } from './finding.ts'
 import type { GlobalMemory } from './memory.ts'
@@ -39,13 +40,16 @@ export function simulate(kernel: Kernel, options: SimulateOptions): Counters {
     landing = 'late',
   } = options
   const random = turns(seed)
+  if (grid[0] % kernel.cluster !== 0)
+    throw new RangeError(`a grid of ${grid[0]} blocks does not divide into clusters of ${kernel.cluster}`)
   for (let y = 0; y < grid[1]; y++)
-    for (let x = 0; x < grid[0]; x++) {
-      const block = new Block({ kernel, grid, at: [x, y], global, findings, counters, maps, landing })
-      for (const warp of block.warps)
+    for (let x = 0; x < grid[0]; x += kernel.cluster) {
+      const cluster = new Cluster({ kernel, grid, at: [x, y], global, findings, counters, maps, landing })
+      for (const warp of cluster.warps)
         Object.keys(kernel.params).forEach((name, i) => warp.setUniform(kernel.paramRegisters[i]!, args[name]!))
-      if (!runBlock(block, random)) return counters
+      if (!runCluster(cluster, findings, random)) return counters
     }
+  counters.bytes.distinct += global.takeTouched()
   global.settle()
   return counters
 }
@@ -54,8 +58,8 @@ export function simulate(kernel: Kernel, options: SimulateOptions): Counters {
  * Lets the warps take turns until all have ended; false after a deadlock. Copies are signalled only when every warp
  * waits, in an order drawn from the seed: as late as the machine may.
  */
-function runBlock(block: Block, random: (n: number) => number): boolean {
-  const running = [...block.warps]
+function runCluster(cluster: Cluster, findings: Findings, random: (n: number) => number): boolean {
+  const running = [...cluster.warps]
   let idle = 0
   while (running.length > 0) {
     const turn = random(running.length)
@@ -65,10 +69,11 @@ function runBlock(block: Block, random: (n: number) => number): boolean {
     idle = ended || warp.waiting === undefined ? 0 : idle + 1
     if (running.length === 0 || idle < 8 * running.length || running.some(progresses)) continue
     idle = 0
-    const [signal] = block.inFlight.splice(random(block.inFlight.length || 1), 1)
-    if (signal === undefined) return reportDeadlock(block, running)
+    const [signal] = cluster.inFlight.splice(random(cluster.inFlight.length || 1), 1)
+    if (signal === undefined) return reportDeadlock(findings, running)
     signal()
   }
+  cluster.end()
   return true
 }
 
@@ -78,9 +83,12 @@ const progresses = (warp: Warp): boolean => {
   return warp.waiting === undefined
 }
 
-function reportDeadlock({ findings }: Block, stuck: readonly Warp[]): false {
-  for (const { index, waiting } of stuck)
-    findings.report('deadlock', `warp ${index} waits for ever at ${waiting!.what}`, waiting!.site)
+function reportDeadlock(findings: Findings, stuck: readonly Warp[]): false {
+  for (const { block, index, waiting } of stuck) {
+    const missing = waiting!.missing === undefined ? '' : ` (${waiting!.missing()})`
+    const what = `warp ${index} of block ${block.number} waits for ever at ${waiting!.what}${missing}`
+    findings.report('deadlock', what, waiting!.site)
+  }
   return false
 }
 

@@ -5,7 +5,6 @@
 
 import { dtypeInfo } from '../dtypes/dtype.ts'
 import type { TensorMapParam } from '../lang/params.ts'
-import { swizzled } from '../lang/swizzle.ts'
 
 /** A tensor as its map describes it; extents and byte strides innermost first, the first stride is one element. */
 export interface TensorMapEntry {
@@ -55,7 +54,17 @@ export function* boxRows(
     }
 }
 
-/** Copies one row's bytes through the swizzle, in chunks of 16 bytes. */
-export function placeRow(into: Uint8Array, row: Uint8Array, target: number, swizzle: TensorMapParam['swizzle']): void {
-  for (let at = 0; at < row.length; at += 16) into.set(row.subarray(at, at + 16), swizzled(target + at, swizzle))
+/** What is wrong with a map, by the rules of the driver (isa.md §3.1), or undefined. */
+export function checkMap({ param, address, extents, byteStrides }: TensorMapEntry): string | undefined {
+  const inner = param.box[0] * dtypeInfo[param.dtype].bytes
+  if (address % 16n !== 0n) return `a tensor at address ${address}; expected a multiple of 16`
+  if (byteStrides.slice(1).some(stride => stride % 16 !== 0))
+    return `a tensor with byte strides [${byteStrides}]; expected multiples of 16`
+  if (param.box.some(extent => extent < 1 || extent > 256)) return `a box of [${param.box}]; expected 1 to 256 each`
+  if (extents.length !== param.box.length)
+    return `a box of rank ${param.box.length} of a tensor of rank ${extents.length}`
+  if (inner % 16 !== 0) return `box rows of ${inner} bytes; expected a multiple of 16`
+  if (param.swizzle !== 0 && inner !== param.swizzle)
+    return `box rows of ${inner} bytes under a ${param.swizzle}-byte swizzle; expected the same`
+  return undefined
 }

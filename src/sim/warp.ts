@@ -1,16 +1,19 @@
-/**
- * One warp of the simulated machine: 32 lanes in step under a mask. Straight-line code runs at once; an instruction
- * that must wait hands control back to the scheduler and is tried again.
- */
+/** One warp of the simulated machine: 32 lanes in step under a mask, as instruction records see it. */
 
 import { type Inst, isRegister, type Node, type Operand, type Register, type Site } from '../lang/ir.ts'
-import type { Machine, MachineBarrier, Space, TensorCopy, WarpgroupMultiply } from '../lang/machine.ts'
+import type { CopyEngine, Machine, MachineBarrier, Space, ThreadCopies, WarpgroupMultiply } from '../lang/machine.ts'
 import type { Mods } from '../lang/record.ts'
-import { type Lanes, type Type, typeInfo } from '../lang/types.ts'
+import { type Lanes, typeInfo } from '../lang/types.ts'
 import type { Block } from './block.ts'
 import { Clock } from './clock.ts'
-import { pureStep } from './pure.ts'
-import type { Accessor } from './shadow.ts'
+import { constant } from './constant.ts'
+import { SimCopyEngine } from './copy-engine.ts'
+import { machineBarrier } from './machine-barrier.ts'
+import type { MbarrierState } from './mbarrier.ts'
+import { run } from './program.ts'
+import type { AccessKind, Accessor } from './shadow.ts'
+import { SimThreadCopies } from './thread-copies.ts'
+import { Traffic } from './traffic.ts'
 import { WarpgroupUnit } from './warpgroup.ts'
 
 const lanes = 32
@@ -19,20 +22,9 @@ const everyLane = -1
 /** Why a warp waits, for the deadlock report. */
 export interface Waiting {
   readonly what: string
+  /** What is missing, once asked. */
+  readonly missing: (() => string) | undefined
   readonly site: Site
-}
-
-const constants = new Map<string, Lanes>()
-
-/** An immediate as a register that holds it in every lane. */
-function constant(type: Type, value: number | bigint): Lanes {
-  const key = `${type} ${Object.is(value, -0) ? '-0' : value}`
-  let filled = constants.get(key)
-  if (filled === undefined) {
-    filled = new (typeInfo(type).lanes)(lanes).fill(value as never)
-    constants.set(key, filled)
-  }
-  return filled
 }
 
 export class Warp implements Machine {
@@ -44,12 +36,24 @@ export class Warp implements Machine {
   readonly clock: Clock
   mods: Mods = {}
   waiting: Waiting | undefined
+  /** What the instruction under way waits for. */
+  missing: (() => string) | undefined
+  /** Lanes that are active. */
+  mask: number = everyLane
+  /** Counts instructions that touch more than registers. */
+  turn = 0
+  time = 0n
+  readonly copies: CopyEngine
+  readonly threadCopies: ThreadCopies
+  readonly matrix: WarpgroupUnit
   private readonly registers: Lanes[] = []
   private readonly program: Generator<void, void>
-  private mask = everyLane
+  private readonly traffic = new Traffic()
+  private operations = 0
+  /** Barriers that this warp has initialised since its last fence. */
+  private readonly initialized: MbarrierState[] = []
   private inst: Inst | undefined
   private access: Accessor | undefined
-  private readonly matrix: WarpgroupUnit
 
   constructor(block: Block, index: number, actor: number, actors: number, body: readonly Node[]) {
     this.block = block
@@ -58,12 +62,28 @@ export class Warp implements Machine {
     this.clock = new Clock(actors)
     this.clock.seen[actor] = 1
     this.matrix = new WarpgroupUnit(this, block)
-    this.program = this.run(body)
+    this.copies = new SimCopyEngine(this, block)
+    this.threadCopies = new SimThreadCopies(this, block)
+    this.program = run(this, body)
   }
 
   /** Runs until the warp waits or yields; true when it has ended. */
   advance(): boolean {
     return this.program.next().done === true
+  }
+
+  /** An instruction begins, or is tried again. */
+  begin(inst: Inst): void {
+    this.inst = inst
+    this.mods = inst.mods
+    this.access = undefined
+    this.turn++
+  }
+
+  /** The instruction is done. */
+  end(): void {
+    this.waiting = undefined
+    this.traffic.flush(this.block.counters)
   }
 
   /** Sets a parameter register in every lane. */
@@ -96,20 +116,37 @@ export class Warp implements Machine {
     return this.block.special(name, this.index * lanes + lane, lane)
   }
 
-  blockBarrier(): boolean {
-    return this.block.arriveAndWait(this)
+  blockBarrier(id = 0, threads: number = 32 * this.block.warps.length): boolean {
+    const barrier = this.block.barrier(id)
+    this.missing = () => barrier.missing
+    return barrier.arriveAndWait(this, this.warpsOf(threads))
+  }
+
+  blockArrive(id: number, threads: number): void {
+    this.block.barrier(id).arrive(this, this.warpsOf(threads))
+  }
+
+  clusterArrive(): void {
+    const { barrier, warps } = this.block.cluster
+    barrier.arriveSplit(this, warps.length)
+  }
+
+  clusterWait(): boolean {
+    const { barrier } = this.block.cluster
+    this.missing = () => barrier.missing
+    return barrier.waitArrived(this)
   }
 
   read(space: Space, _lane: number, address: number | bigint, bytes: number): DataView {
-    return this.block.access(this, 'read', space, address, bytes)
+    return this.touch('read', space, address, bytes)
   }
 
   write(space: Space, _lane: number, address: number | bigint, bytes: number): DataView {
-    return this.block.access(this, 'write', space, address, bytes)
+    return this.touch('write', space, address, bytes)
   }
 
   update(space: Space, _lane: number, address: number | bigint, bytes: number): DataView {
-    return this.block.access(this, 'update', space, address, bytes)
+    return this.touch('update', space, address, bytes)
   }
 
   get firstLane(): number {
@@ -120,30 +157,21 @@ export class Warp implements Machine {
     for (let lane = 0; lane < lanes; lane++) if (this.active(lane)) action(lane)
   }
 
-  barrier(lane: number, addressOperand: string): MachineBarrier {
-    const state = this.block.mbarrier(this, Number(this.operand(addressOperand)[lane]))
-    const { site } = this
-    return {
-      init: arrivals => state.init(arrivals, site),
-      expect: bytes => state.expect(bytes, site),
-      arrive: () => {
-        state.arrive(this.clock, site)
-        this.clock.seen[this.actor]!++
-      },
-      passed: parity => {
-        const learned = state.passed(parity)
-        if (learned !== undefined) this.clock.join(learned)
-        return learned !== undefined
-      },
-    }
+  barrier(lane: number, addressOperand: string, space: 'shared' | 'cluster' = 'shared'): MachineBarrier {
+    return machineBarrier(this, Number(this.operand(addressOperand)[lane]), space, this.initialized)
   }
 
-  fenceProxy(): void {
-    this.clock.fenced[this.actor] = this.clock.seen[this.actor]!
+  fenceBarriers(): void {
+    for (const barrier of this.initialized.splice(0)) barrier.makeVisible()
   }
 
-  tensorLoad(copy: TensorCopy): void {
-    this.block.tensorLoad(this, copy)
+  fenceProxy(...spaces: ('shared' | 'global')[]): void {
+    if (spaces.includes('shared')) this.fenceBarriers()
+    for (const space of spaces) this.clock.fence(this.actor, space)
+  }
+
+  storeAsync(target: number, bytes: Uint8Array, barrier: number): void {
+    ;(this.copies as SimCopyEngine).storeAsync(target, bytes, barrier)
   }
 
   warpgroupMultiply(multiply: WarpgroupMultiply): boolean {
@@ -163,18 +191,19 @@ export class Warp implements Machine {
     return true
   }
 
-  /** An asynchronous operation that this warp issues now. */
-  asyncAccessor(op: number): Accessor {
-    return { ...this.accessor(), stamp: op, isAsync: true, clock: this.clock.copy() }
+  /** A new asynchronous operation that this warp issues now. */
+  asyncAccessor(): Accessor {
+    return { ...this.accessor(), stamp: this.operations++, isAsync: true, proxy: 'async', clock: this.clock.copy() }
   }
 
   /** This warp at its present step, for the shadow of a memory: one object for all lanes of an instruction. */
   accessor(): Accessor {
     this.access ??= {
-      block: this.block.number,
+      cluster: this.block.cluster.number,
       warp: this.actor,
       stamp: this.clock.seen[this.actor]!,
       isAsync: false,
+      proxy: 'generic',
       clock: this.clock,
       site: this.site,
     }
@@ -185,7 +214,7 @@ export class Warp implements Machine {
     return this.inst?.site ?? {}
   }
 
-  /** Publishes what this warp has done so far into `target`, and starts its next step. */
+  /** Publishes what this warp has done so far, and starts its next step. */
   release(target: Clock): void {
     target.join(this.clock)
     this.clock.seen[this.actor]!++
@@ -195,117 +224,20 @@ export class Warp implements Machine {
     this.block.findings.report(rule, message, this.site)
   }
 
-  private lanesOf(operand: Operand): Lanes {
+  /** Lane storage of a register, or of a constant. */
+  lanesOf(operand: Operand): Lanes {
     if (!isRegister(operand)) return constant(operand.type, operand.value)
     return (this.registers[operand.id] ??= new (typeInfo(operand.type).lanes)(lanes))
   }
 
-  private *run(nodes: readonly Node[]): Generator<void, void> {
-    for (const node of nodes) {
-      switch (node.kind) {
-        case 'inst':
-          if (node.record.lane !== undefined) this.compute(node)
-          else yield* this.execute(node)
-          break
-        case 'branch':
-          yield* this.diverge(node.holds, node.otherwise, this.maskOf(node.when))
-          break
-        case 'loop':
-          yield* this.loop(node)
-          break
-        case 'repeat':
-          yield* this.repeat(node.body, node.again)
-          break
-        case 'role':
-          if (this.index >= node.first && this.index < node.last) yield* this.run(node.body)
-          break
-        default:
-          node satisfies never
-      }
-    }
+  private touch(kind: AccessKind, space: Space, address: number | bigint, bytes: number): DataView {
+    this.traffic.add(space, address, bytes)
+    return this.block.access(this, kind, space, address, bytes)
   }
 
-  private *diverge(then: readonly Node[], otherwise: readonly Node[], holds: number): Generator<void, void> {
-    const { mask } = this
-    this.mask = mask & holds
-    if (this.mask !== 0) yield* this.run(then)
-    this.mask = mask & ~holds
-    if (this.mask !== 0) yield* this.run(otherwise)
-    this.mask = mask
-  }
-
-  private *loop(node: Extract<Node, { kind: 'loop' }>): Generator<void, void> {
-    const { mask } = this
-    const index = this.lanesOf(node.index) as Uint32Array
-    this.copy(index, this.lanesOf(node.start))
-    for (;;) {
-      const end = this.lanesOf(node.end)
-      for (let lane = 0; lane < lanes; lane++)
-        if (this.active(lane) && !(index[lane]! < (end[lane] as number))) this.mask &= ~(1 << lane)
-      if (this.mask === 0) break
-      yield* this.run(node.body)
-      const step = this.lanesOf(node.step)
-      for (let lane = 0; lane < lanes; lane++) if (this.active(lane)) index[lane]! += step[lane] as number
-    }
-    this.mask = mask
-  }
-
-  private *repeat(body: readonly Node[], again: Register): Generator<void, void> {
-    const { mask } = this
-    do {
-      yield* this.run(body)
-      this.mask &= this.maskOf(again)
-    } while (this.mask !== 0)
-    this.mask = mask
-  }
-
-  /** A pure instruction: each active lane by itself. */
-  private compute(inst: Inst): void {
-    const { d: target, inputs, lane } = pureStep(inst)
-    if (this.matrix.busy) this.matrix.checkTouched(inst, inst.site)
-    this.matrix.assigned(target as Register)
-    const d = this.lanesOf(target) as { [lane: number]: unknown }
-    const { mask } = this
-    const a = this.lanesOf(inputs[0]!)
-    if (inputs.length === 1) {
-      for (let i = 0; i < lanes; i++) if ((mask >>> i) & 1) d[i] = lane(a[i]!)
-    } else if (inputs.length === 2) {
-      const b = this.lanesOf(inputs[1]!)
-      for (let i = 0; i < lanes; i++) if ((mask >>> i) & 1) d[i] = lane(a[i]!, b[i]!)
-    } else {
-      const b = this.lanesOf(inputs[1]!)
-      const c = this.lanesOf(inputs[2]!)
-      for (let i = 0; i < lanes; i++) if ((mask >>> i) & 1) d[i] = lane(a[i]!, b[i]!, c[i]!)
-    }
-    this.block.counters.count(inst.record)
-  }
-
-  private *execute(inst: Inst): Generator<void, void> {
-    const { record } = inst
-    this.inst = inst
-    this.mods = inst.mods
-    this.access = undefined
-    if (record.convergent !== undefined && this.mask !== everyLane)
-      this.report('divergence', `${record.name} needs all lanes of the warp; only some are active here`)
-    while (record.run!(this) === false) {
-      this.waiting = { what: record.name, site: inst.site }
-      yield
-      this.inst = inst
-      this.mods = inst.mods
-    }
-    this.waiting = undefined
-    this.block.counters.count(record)
-    if (record.effect === 'sync') yield
-  }
-
-  private copy(to: Lanes, from: Lanes): void {
-    for (let lane = 0; lane < lanes; lane++) if (this.active(lane)) to[lane] = from[lane]! as never
-  }
-
-  private maskOf(predicate: Register): number {
-    const values = this.lanesOf(predicate)
-    let mask = 0
-    for (let lane = 0; lane < lanes; lane++) if (values[lane]) mask |= 1 << lane
-    return mask
+  private warpsOf(threads: number): number {
+    if (threads % lanes !== 0 || threads < lanes || threads > lanes * this.block.warps.length)
+      this.report('barrier', `a barrier of ${threads} threads; expected a multiple of 32 up to the block's`)
+    return Math.ceil(threads / lanes)
   }
 }

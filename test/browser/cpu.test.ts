@@ -115,7 +115,11 @@ describe('bundled by Vite', () => {
         build: {
           outDir: 'served',
           minify: false,
-          lib: { entry: 'entry.js', formats: ['es'], fileName: () => 'bundle.js' },
+          rolldownOptions: {
+            input: join(folder, 'entry.js'),
+            preserveEntrySignatures: 'strict',
+            output: { entryFileNames: 'bundle.js' },
+          },
         },
       })
       await using site = await serve(join(folder, 'served'), true)

@@ -50,8 +50,8 @@ describe('contents', () => {
 
   test('stays small', () => {
     const unpacked = packed.files.reduce((sum, { size }) => sum + size, 0)
-    expect(packed.size).toBeLessThan(500_000)
-    expect(unpacked).toBeLessThan(1_500_000)
+    expect(packed.size).toBeLessThan(600_000)
+    expect(unpacked).toBeLessThan(2_500_000)
   })
 
   test('every module is reached from an entry point, or is the worker', () => {
@@ -127,7 +127,8 @@ describe('installed', () => {
 
   test('the demo: the golden layer, by the installed command', () => {
     const golden = join(root, 'test/golden/hf_dsv32_layer.safetensors')
-    const { status, output } = runNode(packed.project, 'node_modules/sparse-mla/dist/cli/main.js', 'run', golden)
+    const main = 'node_modules/sparse-mla/dist/cli/main.js'
+    const { status, output } = runNode(packed.project, main, 'run', golden, '--device', 'cpu')
     expect({ status, output }).toMatchObject({ status: 0, output: expect.stringContaining('agrees with the file') })
   })
 

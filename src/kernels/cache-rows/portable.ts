@@ -6,6 +6,7 @@
  * Gather: element by element.
  */
 
+import type { Buffer } from '../../lang/buffer.ts'
 import type { KernelBuilder } from '../../lang/builder.ts'
 import { kernel } from '../../lang/kernel.ts'
 import { type GpuPlan, gpuPlan, type KernelLaunch, type LaunchArg, specialize } from '../../lang/launch.ts'
@@ -15,7 +16,15 @@ import type { Val } from '../../lang/value.ts'
 import type { DeviceTable, PlanRequest } from '../../ops/op.ts'
 import type { FloatIn } from '../../ops/row-args.ts'
 import { groupFor, type QuantizeConfig, quantizeRow, quantizeThreads } from '../quantize/quantize-row.ts'
-import { eachElement, elementOffset, elementScalars, elementSpan, elementThreads, rowStrideArgs, rowStrides } from '../rows/elements.ts'
+import {
+  eachElement,
+  elementOffset,
+  elementScalars,
+  elementSpan,
+  elementThreads,
+  rowStrideArgs,
+  rowStrides,
+} from '../rows/elements.ts'
 import { rowGrid } from '../rows/grid.ts'
 import { type PoolPart, poolParts } from './parts.ts'
 import type { AppendProblem, GatherProblem, PoolProblem } from './problem.ts'
@@ -84,11 +93,12 @@ const traceAppend = specialize((c: AppendConfig) => {
             p.values.store(k.offset(to.values, column, 1), load(column))
           return
         }
+        const codes = p.values as Buffer<'e4m3'>
         quantizeRow(k, c, {
           columns: p.columns,
           scaleBlock: p.scaleBlock,
           load,
-          storeCode: (column, code) => p.values.storeCode(k.offset(to.values, column, 1), code),
+          storeCode: (column, code) => codes.storeCode(k.offset(to.values, column, 1), code),
           storeScale: (block, scale) => p.scales.store(k.offset(to.scales, block, 1), scale),
         })
       })

@@ -1,12 +1,12 @@
 import { afterAll, expect, test } from 'vitest'
-import { assembles, conformanceOf } from '../../../test/gpu-cases.ts'
-import { embedded, expectSameBits, normals } from '../../../test/row-cases.ts'
-import { seeded } from '../../../test/random.ts'
 import { bitsOf } from '../../../test/gates.ts'
+import { assembles, conformanceOf } from '../../../test/gpu-cases.ts'
+import { seeded } from '../../../test/random.ts'
+import { embedded, expectSameBits, normals } from '../../../test/row-cases.ts'
 import { encodeArray } from '../../dtypes/convert.ts'
-import { cast, type CastDtype } from '../../ops/cast.ts'
+import { type CastDtype, cast } from '../../ops/cast.ts'
 import { SimDevice } from '../../sim/device.ts'
-import { zeros, tensor } from '../../tensor/tensor.ts'
+import { tensor, zeros } from '../../tensor/tensor.ts'
 
 const device = new SimDevice('sm_90a')
 afterAll(() => device.dispose())

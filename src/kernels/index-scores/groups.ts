@@ -10,7 +10,7 @@
 
 import type { KernelBuilder } from '../../lang/builder.ts'
 import { kernel } from '../../lang/kernel.ts'
-import { type KernelLaunch, specialize } from '../../lang/launch.ts'
+import { type KernelLaunch, type ScratchRef, specialize } from '../../lang/launch.ts'
 import { input, output, u32 } from '../../lang/params.ts'
 import type { Target } from '../../lang/types.ts'
 import type { Val } from '../../lang/value.ts'
@@ -86,11 +86,11 @@ function inclusiveSum(k: KernelBuilder, sums: ReturnType<typeof k.shared<'u32'>>
   return sum
 }
 
-/** The launch that fills scratch region `groups` from `windows`. */
-export const groupsLaunch = (target: Target, size: number, tokens: number): KernelLaunch => ({
+/** The launch that fills scratch region `groups` from the windows of `tokens` tokens. */
+export const groupsLaunch = (target: Target, size: number, tokens: number, windows: ScratchRef): KernelLaunch => ({
   kernel: traceGroups({ target, size }),
   grid: [1, 1],
-  args: { windows: { scratch: 'windows' }, groups: { scratch: 'groups' }, tokens },
+  args: { windows, groups: { scratch: 'groups' }, tokens },
 })
 
 export const groupsBytes = (tokens: number): number => 4 * groupWords * (tokens + 1)

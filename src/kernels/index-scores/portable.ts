@@ -8,17 +8,16 @@
  * shared memory   K tile [16][depth + 1] f32 | Q of 8 heads [8][depth + 1] f32 | partial sums [8][16] f32
  */
 
-import type { FloatBufferDtype } from '../../lang/params.ts'
-import { input, output, u32 } from '../../lang/params.ts'
 import type { KernelBuilder } from '../../lang/builder.ts'
 import { kernel } from '../../lang/kernel.ts'
-import { type GpuPlan, specialize } from '../../lang/launch.ts'
+import { type KernelLaunch, specialize } from '../../lang/launch.ts'
+import type { FloatBufferDtype } from '../../lang/params.ts'
+import { input, output, u32 } from '../../lang/params.ts'
 import type { Target } from '../../lang/types.ts'
 import type { Val } from '../../lang/value.ts'
-import type { PlanRequest } from '../../ops/op.ts'
 import { poolRowOf } from '../pool-row.ts'
-import type { IndexScoresProblem } from './problem.ts'
-import { windowsBytes, windowsLaunch, windowWords } from './windows.ts'
+import type { ScoreRequest, Scoring } from './score-request.ts'
+import { windowWords } from './windows.ts'
 
 const threads = 128
 const tileKeys = 16
@@ -146,12 +145,7 @@ function keyPlace(k: KernelBuilder, c: Config, p: Bound, j: U32, sequence: U32, 
   return poolRowOf(k, p, sequence, j)
 }
 
-export function planIndexScoresPortable({
-  problem,
-  inputs,
-  outputs,
-  limits,
-}: PlanRequest<IndexScoresProblem>): GpuPlan {
+export function scorePortable({ problem, inputs, limits, windows: at, scores }: ScoreRequest): Scoring {
   const target = limits.target as Target
   const { heads, depth, keys, windows, fill, outDtype } = problem
   const name = keys.paged ? 'keys.pool' : 'keys'
@@ -159,7 +153,6 @@ export function planIndexScoresPortable({
   const scales = inputs[`${name}.scales`]
   const table = inputs['keys.blockTable']
   const { q, qScale } = inputs
-  const scores = outputs.scores!
   const config: Config = {
     target,
     dtype: problem.dtype as FloatBufferDtype,
@@ -171,38 +164,30 @@ export function planIndexScoresPortable({
     fill,
   }
   const keysPerBlock = tileKeys * tilesPerBlock
-  return {
-    kind: 'gpu',
-    op: 'indexScores',
-    scratch: { windows: windowsBytes(windows.tokens) },
-    scratchBytes: windowsBytes(windows.tokens),
-    launches: [
-      windowsLaunch(target, windows, inputs),
-      {
-        kernel: traceIndexScores(config),
-        grid: [windows.tokens, Math.ceil(windows.width / keysPerBlock)],
-        args: {
-          q,
-          qScale,
-          keys: keys.paged ? values.select(1, keys.layer) : values,
-          kScale: scales !== undefined && keys.paged ? scales.select(1, keys.layer) : scales,
-          blockTable: table,
-          windows: { scratch: 'windows' },
-          scores,
-          width: windows.width,
-          qTokenStride: q!.strides[0]!,
-          qHeadStride: q!.strides[1]!,
-          qScaleStride: qScale!.strides[0]!,
-          keyBlockStride: keys.paged ? values.strides[0]! : 0,
-          keyRowStride: values.strides[keys.paged ? 2 : 0]!,
-          kScaleStride: keys.paged ? (scales?.strides[0] ?? 0) : 0,
-          pageSize: keys.pageSize,
-          blocks: keys.blocks,
-          maxPages: table?.shape[1] ?? 0,
-          tableStride: table?.strides[0] ?? 0,
-          scoresStride: scores.strides[0]!,
-        },
-      },
-    ],
+  const launch: KernelLaunch = {
+    kernel: traceIndexScores(config),
+    grid: [windows.tokens, Math.ceil(windows.width / keysPerBlock)],
+    args: {
+      q,
+      qScale,
+      keys: keys.paged ? values.select(1, keys.layer) : values,
+      kScale: scales !== undefined && keys.paged ? scales.select(1, keys.layer) : scales,
+      blockTable: table,
+      windows: at,
+      scores: scores.rows,
+      width: windows.width,
+      qTokenStride: q!.strides[0]!,
+      qHeadStride: q!.strides[1]!,
+      qScaleStride: qScale!.strides[0]!,
+      keyBlockStride: keys.paged ? values.strides[0]! : 0,
+      keyRowStride: values.strides[keys.paged ? 2 : 0]!,
+      kScaleStride: keys.paged ? (scales?.strides[0] ?? 0) : 0,
+      pageSize: keys.pageSize,
+      blocks: keys.blocks,
+      maxPages: table?.shape[1] ?? 0,
+      tableStride: table?.strides[0] ?? 0,
+      scoresStride: scores.rowStride,
+    },
   }
+  return { launches: [launch], scratch: {} }
 }

@@ -21,7 +21,10 @@ export interface IndexScoresSm90Config {
   readonly fill: boolean
 }
 
-/** Columns of the score tile: token-heads. Fewer where many tokens share a tile and their sums need the registers. */
+/**
+ * Columns of the score tile: token-heads, in two parts that follow each other, so that one is weighed while the other is
+ * multiplied. Fewer where many tokens share a tile: their sums need the registers.
+ */
 export const columnsFor = (paddedHeads: number): 128 | 256 => (paddedHeads >= 32 ? 256 : 128)
 
 /** Tokens of a group. */

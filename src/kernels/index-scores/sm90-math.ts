@@ -8,48 +8,70 @@
 
 import type { KernelBuilder } from '../../lang/builder.ts'
 import type { Accumulator } from '../../lang/accumulator.ts'
-import type { Val } from '../../lang/value.ts'
+import type { Val, Var } from '../../lang/value.ts'
 import { poolRowOf } from '../pool-row.ts'
-import { columnsFor, groupTokens, type IndexScoresSm90Config, type Sm90Params, tileKeys } from './sm90-config.ts'
+import { columnsFor, type IndexScoresSm90Config, type Sm90Params, tileKeys } from './sm90-config.ts'
 import { type Stages, tilesOf, type Work, workItems } from './sm90-work.ts'
 import { windowWords } from './windows.ts'
 
 type U32 = Val<'u32'>
 type F32 = Val<'f32'>
 
+/** Rows of this thread's two keys below its first. */
+const halves = [0, 8] as const
+
 /** A token whose scores this thread stores. */
 interface StoredToken {
   readonly exists: Val<'pred'>
   readonly lo: U32
   readonly hi: U32
-  readonly row: Val<'offset'>
+  readonly token: U32
 }
 
-export function mathRole(k: KernelBuilder, c: IndexScoresSm90Config, p: Sm90Params, stages: Stages, side: 0 | 1): void {
-  const { queries, keys, rings } = stages
+export function mathRole(
+  k: KernelBuilder,
+  c: IndexScoresSm90Config,
+  p: Sm90Params,
+  { queries, keys, rings }: Stages,
+  side: 0 | 1,
+): void {
   const queryRing = rings.queries.consumer()
   const keyRing = rings.keys[side].consumer()
-  const lane = k.lane
-  const leader = lane.eq(0)
-  const quadLane = lane.bitAnd(3)
-  const thread = k.threadIdx.bitAnd(127)
-  const firstKey = thread.shr(5).mul(16).add(lane.shr(2))
-  const s = k.accumulator(columnsFor(c.paddedHeads))
+  const leader = k.lane.eq(0)
+  const quadLane = k.lane.bitAnd(3)
+  const firstKey = k.threadIdx.bitAnd(127).shr(5).mul(16).add(k.lane.shr(2))
+  const partColumns = columnsFor(c.paddedHeads) / 2
+  const scores = [k.accumulator(partColumns), k.accumulator(partColumns)] as const
   for (const work of workItems(k, p)) {
     k.whenUniform(work.tiles.gt(0), () => {
       const weights = loadWeights(k, c, p, work, quadLane)
-      const stored = storedTokens(k, c, p, work, quadLane)
+      const stored = [0, 1].map(part => storedTokens(k, c, p, work, quadLane, part))
       const query = queryRing.acquire()
-      for (const i of k.range(tilesOf(work.tiles, side))) {
-        const tile = work.firstTile.add(i.mul(2)).add(side)
-        const slot = keyRing.acquire()
+      const multiply = (part: 0 | 1, stage: U32): void => {
         k.warpgroup.fence()
-        s.multiply({ tile: keys[side], stage: slot.index }, { tile: queries, stage: query.index })
+        scores[part].multiply(
+          { tile: keys[side], stage },
+          { tile: queries, stage: query.index, row: part * partColumns },
+        )
         k.warpgroup.commit()
-        const own = [0, 8].map(below => keyOf(k, c, p, work, tile.mul(tileKeys).add(firstKey).add(below)))
+      }
+      const finish = (part: 0 | 1, own: readonly OwnKey[]): void =>
+        storeScores(k, c, p, weigh(c, scores[part], weights, part), own, stored[part]!, quadLane)
+      const tiles = tilesOf(work.tiles, side)
+      const keyOf = (i: U32, below: number): U32 =>
+        work.firstTile.add(i.mul(2)).add(side).mul(tileKeys).add(firstKey).add(below)
+      const scales = halves.map(below => new KeyScale(k, c, p, work, keyOf(k.const('u32', 0), below)))
+      for (const i of k.range(tiles)) {
+        const { index } = keyRing.acquire()
+        multiply(0, index)
+        multiply(1, index)
+        const own = halves.map((below, h) => scales[h]!.take(keyOf(i, below)))
+        halves.forEach((below, h) => scales[h]!.prefetch(keyOf(i.add(1), below)))
+        k.warpgroup.wait(1)
+        finish(0, own)
         k.warpgroup.wait(0)
         keyRing.release(leader)
-        storeScores(k, c, p, weigh(c, s, weights), own, stored, quadLane)
+        finish(1, own)
       }
       queryRing.release(leader)
     })
@@ -71,19 +93,31 @@ function loadWeights(k: KernelBuilder, c: IndexScoresSm90Config, p: Sm90Params, 
   })
 }
 
-/** Sums [token][row half] of this thread's columns, in column order. */
-function weigh(c: IndexScoresSm90Config, s: Accumulator, weights: readonly F32[]): F32[] {
-  const sums: F32[] = []
-  for (let j = 0; j < s.length; j++) {
-    const [group, half, odd] = [j >> 2, (j >> 1) & 1, j & 1]
-    const sum = 2 * Math.floor((8 * group) / c.paddedHeads) + half
-    const x = s.get(j)
-    const doubled = x.add(x.abs())
-    const weight = weights[2 * group + odd]!
-    const before = sums[sum]
-    sums[sum] = before === undefined ? doubled.mul(weight) : doubled.fma(weight, before)
-  }
-  return sums
+/**
+ * Sums [token][row half] of this thread's columns of one part. Even and odd columns are summed apart, and the tokens
+ * take turns: the additions of one sum are far enough from each other to hide their latency.
+ */
+function weigh(
+  { paddedHeads }: IndexScoresSm90Config,
+  scores: Accumulator,
+  weights: readonly F32[],
+  part: 0 | 1,
+): F32[] {
+  const partColumns = scores.n
+  const tokens = Math.max(1, partColumns / paddedHeads)
+  const groups = partColumns / 8 / tokens
+  const sums = Array.from({ length: 4 * tokens }, () => undefined as F32 | undefined)
+  for (let g = 0; g < groups; g++)
+    for (let token = 0; token < tokens; token++)
+      for (let e = 0; e < 4; e++) {
+        const column = 8 * (token * groups + g)
+        const x = scores.get(column / 2 + e)
+        const weight = weights[(part * partColumns + column) / 4 + (e & 1)]!
+        const doubled = x.add(x.abs())
+        const before = sums[4 * token + e]
+        sums[4 * token + e] = before === undefined ? doubled.mul(weight) : doubled.fma(weight, before)
+      }
+  return Array.from({ length: 2 * tokens }, (_, i) => sums[2 * i]!.add(sums[2 * i + 1]!))
 }
 
 interface OwnKey {
@@ -93,32 +127,62 @@ interface OwnKey {
   readonly scale: F32
 }
 
-/** Key `j`: whether its page exists, and half its scale. */
-function keyOf(k: KernelBuilder, c: IndexScoresSm90Config, p: Sm90Params, work: Work, j: U32): OwnKey {
-  const scale = k.var('f32', 0)
-  const inside = j.lt(p.width)
-  if (!c.paged) {
-    const visible = j.lt(work.keyEnd)
-    k.when(visible, () => scale.set(p.kScale.load(work.firstRow.add(j)).mul(0.5)))
-    return { j, exists: inside, scale }
+/** The scale of one of this thread's keys, loaded a tile ahead: it takes longer than a tile's multiplies. */
+class KeyScale {
+  private readonly k: KernelBuilder
+  private readonly c: IndexScoresSm90Config
+  private readonly p: Sm90Params
+  private readonly work: Work
+  private readonly scale: Var<'f32'>
+  private readonly missing: Var<'u32'>
+
+  constructor(k: KernelBuilder, c: IndexScoresSm90Config, p: Sm90Params, work: Work, j: U32) {
+    this.k = k
+    this.c = c
+    this.p = p
+    this.work = work
+    this.scale = k.var('f32', 0)
+    this.missing = k.var('u32', 0)
+    this.prefetch(j)
   }
-  const { block, row, exists } = poolRowOf(k, p, work.sequence, j)
-  k.when(exists, () => scale.set(p.kScale.load(k.offset(row, block, p.kScaleStride)).mul(0.5)))
-  return { j, exists, scale }
+
+  /** What was prefetched for key `j`. */
+  take(j: U32): OwnKey {
+    const scale = this.scale.mul(0.5)
+    return { j, scale, exists: this.c.paged ? this.missing.eq(0) : j.lt(this.p.width) }
+  }
+
+  prefetch(j: U32): void {
+    const { k, c, p, work } = this
+    if (!c.paged) {
+      k.when(j.lt(work.keyEnd), () => this.scale.set(p.kScale.load(work.firstRow.add(j))))
+      return
+    }
+    this.missing.set(1)
+    k.when(j.lt(work.keyEnd), () => {
+      const { block, row, exists } = poolRowOf(k, p, work.sequence, j)
+      k.when(exists, () => {
+        this.scale.set(p.kScale.load(k.offset(row, block, p.kScaleStride)))
+        this.missing.set(0)
+      })
+    })
+  }
 }
 
-/** Tokens of the group whose sums end in this thread. */
+/** Tokens of one part of the group whose sums end in this thread; a quad shares them, or its pairs share one. */
 function storedTokens(
   k: KernelBuilder,
   c: IndexScoresSm90Config,
   p: Sm90Params,
   work: Work,
   quadLane: U32,
+  part: number,
 ): StoredToken[] {
-  const tokens = groupTokens(c.paddedHeads)
+  const tokens = Math.max(1, columnsFor(c.paddedHeads) / 2 / c.paddedHeads)
   const each = Math.max(1, tokens / 4)
+  const within = tokens >= 4 ? quadLane.mul(each) : tokens === 2 ? quadLane.shr(1) : quadLane.mul(0)
   return Array.from({ length: each }, (_, i) => {
-    const index = tokens < 4 ? quadLane.shr(1) : quadLane.mul(each).add(i)
+    const index = within.add(part * tokens + i)
     const exists = index.lt(work.tokens)
     const token = work.firstToken.add(index)
     const lo = k.var('u32', 0)
@@ -127,12 +191,13 @@ function storedTokens(
       lo.set(p.windows.load(token.mul(windowWords)))
       hi.set(p.windows.load(token.mul(windowWords).add(1)))
     })
-    return { exists, lo, hi, row: k.offset(0, token, p.scoresStride) }
+    return { exists, lo, hi, token }
   })
 }
 
 /** Adds two halves of a list between lanes that differ in `mask`; each keeps the half its lane's bit names. */
 function splitBetween(k: KernelBuilder, sums: readonly F32[], mask: 1 | 2, quadLane: U32): F32[] {
+  if (sums.length === 1) return [sums[0]!.add(k.shuffleXor(sums[0]!, mask))]
   const upper = quadLane.bitAnd(mask).ne(0)
   const half = sums.length / 2
   return Array.from({ length: half }, (_, i) => {
@@ -141,6 +206,10 @@ function splitBetween(k: KernelBuilder, sums: readonly F32[], mask: 1 | 2, quadL
   })
 }
 
+/**
+ * Stores the sums of one part. They are split by token first and by row half last, so with few tokens a lane's bit says
+ * which of the two keys its sum belongs to.
+ */
 function storeScores(
   k: KernelBuilder,
   c: IndexScoresSm90Config,
@@ -151,20 +220,25 @@ function storeScores(
   quadLane: U32,
 ): void {
   const totals = splitBetween(k, splitBetween(k, sums, 2, quadLane), 1, quadLane)
+  const second = quadLane.bitAnd(sums.length === 2 ? 2 : 1).ne(0)
+  const [a, b] = own as [OwnKey, OwnKey]
+  const chosen = totals.length > 1 ? undefined : chooseKey(second, a, b)
   totals.forEach((total, i) => {
-    const { exists, lo, hi, row } = stored[i >> 1]!
-    const odd = quadLane.bitAnd(1).ne(0)
-    const pick = <T extends 'u32' | 'f32'>(a: Val<T>, b: Val<T>): Val<T> =>
-      totals.length === 1 ? odd.select(b, a as never) : [a, b][i & 1]!
-    const j = pick(own[0]!.j, own[1]!.j)
-    const real = totals.length === 1 ? odd.and(own[1]!.exists).or(odd.not().and(own[0]!.exists)) : own[i & 1]!.exists
-    const score = total.mul(pick(own[0]!.scale, own[1]!.scale))
+    const { exists, lo, hi, token } = stored[i >> 1]!
+    const { j, exists: real, scale } = chosen ?? [a, b][i & 1]!
     const visible = j.ge(lo).and(j.lt(hi))
-    const value = visible.and(real).select(score, Number.NEGATIVE_INFINITY)
-    const stores = c.fill ? exists.and(j.lt(p.width)) : exists.and(visible)
-    k.when(stores, () => p.scores.store(k.offset(row, j, 1), value))
+    const value = visible.and(real).select(total.mul(scale), Number.NEGATIVE_INFINITY)
+    const wanted = c.fill ? exists.and(j.lt(p.width)) : exists.and(visible)
+    const stores = sums.length === 2 ? wanted.and(quadLane.bitAnd(1).eq(0)) : wanted
+    k.when(stores, () => p.scores.store(k.offset(j, token, p.scoresStride), value))
   })
 }
+
+const chooseKey = (second: Val<'pred'>, a: OwnKey, b: OwnKey): OwnKey => ({
+  j: second.select(b.j, a.j),
+  exists: second.and(b.exists).or(second.not().and(a.exists)),
+  scale: second.select(b.scale, a.scale),
+})
 
 /** -inf in the part of the chunk that no tile of the group covers; the two warpgroups take every other token. */
 function fillOutside(k: KernelBuilder, p: Sm90Params, work: Work, side: 0 | 1): void {

@@ -1,13 +1,10 @@
 /** When and how the Hopper indexer runs. */
 
-import type { GpuPlan } from '../../lang/launch.ts'
-import type { PlanRequest } from '../../ops/op.ts'
 import type { DeviceTensor } from '../../tensor/device-tensor.ts'
 import { groupsBytes, groupsLaunch } from './groups.ts'
-import type { IndexScoresProblem } from './problem.ts'
+import type { ScoreRequest, Scoring } from './score-request.ts'
 import { traceIndexScoresSm90 } from './sm90.ts'
 import { depth, groupTokens, tileKeys } from './sm90-config.ts'
-import { windowsBytes, windowsLaunch } from './windows.ts'
 
 /** A chunk is worth its Q, weights and pipeline start from this many tiles on; more balance nothing better. */
 const [minChunkTiles, maxChunkTiles] = [16, 256]
@@ -19,8 +16,7 @@ const mappable = (t: DeviceTensor): boolean =>
   [t.offset, ...t.strides.slice(0, -1)].every(elements => elements % 16 === 0)
 
 /** Undefined where the portable kernel must serve: other dtypes, depths, page sizes or strides. */
-export function planIndexScoresSm90(request: PlanRequest<IndexScoresProblem>): GpuPlan | undefined {
-  const { problem, inputs, outputs, limits } = request
+export function scoreSm90({ problem, inputs, limits, windows: at, scores }: ScoreRequest): Scoring | undefined {
   const { keys, windows, heads, fill, outDtype } = problem
   const name = keys.paged ? 'keys.pool' : 'keys'
   const values = inputs[`${name}.values`]!
@@ -35,7 +31,6 @@ export function planIndexScoresSm90(request: PlanRequest<IndexScoresProblem>): G
   if (!fits) return undefined
   const scales = inputs[`${name}.scales`]!
   const table = inputs['keys.blockTable']
-  const scores = outputs.scores!
   const paddedHeads = Math.max(8, 2 ** Math.ceil(Math.log2(heads)))
   const size = groupTokens(paddedHeads)
   const tiles = Math.ceil(windows.width / tileKeys)
@@ -43,41 +38,34 @@ export function planIndexScoresSm90(request: PlanRequest<IndexScoresProblem>): G
   const wanted = 2 ** Math.floor(Math.log2(Math.max(1, (tiles * groups) / (itemsPerSm * limits.workers))))
   const chunkTiles = Math.min(maxChunkTiles, Math.max(minChunkTiles, wanted))
   const chunks = Math.ceil(tiles / chunkTiles)
-  const scratch = { windows: windowsBytes(windows.tokens), groups: groupsBytes(windows.tokens) }
   const copyKeys = keys.paged ? Math.min(tileKeys, keys.pageSize) : tileKeys
-  return {
-    kind: 'gpu',
-    op: 'indexScores',
-    scratch,
-    scratchBytes: scratch.windows + scratch.groups,
-    launches: [
-      windowsLaunch(limits.target as 'sm_90a', windows, inputs),
-      groupsLaunch(limits.target as 'sm_90a', size, windows.tokens),
-      {
-        kernel: traceIndexScoresSm90({ paddedHeads, copyKeys, paged: keys.paged, outDtype, fill }),
-        grid: [Math.min(limits.workers, (groups + windows.batch) * chunks), 1],
-        args: {
-          q: inputs.q,
-          keys: keys.paged ? values.select(1, keys.layer) : values.reshape([1, ...values.shape]),
-          qScale: inputs.qScale,
-          kScale: keys.paged ? scales.select(1, keys.layer) : scales,
-          groups: { scratch: 'groups' },
-          windows: { scratch: 'windows' },
-          blockTable: table,
-          scores,
-          chunks,
-          chunkTiles,
-          heads,
-          qScaleStride: inputs.qScale!.strides[0]!,
-          kScaleStride: keys.paged ? scales.strides[0]! : 0,
-          pageSize: keys.pageSize,
-          blocks: keys.blocks,
-          maxPages: table?.shape[1] ?? 0,
-          tableStride: table?.strides[0] ?? 0,
-          width: windows.width,
-          scoresStride: scores.strides[0]!,
-        },
+  const launches = [
+    groupsLaunch(limits.target as 'sm_90a', size, windows.tokens, at),
+    {
+      kernel: traceIndexScoresSm90({ paddedHeads, copyKeys, paged: keys.paged, outDtype, fill }),
+      grid: [Math.min(limits.workers, (groups + windows.batch) * chunks), 1] as const,
+      args: {
+        q: inputs.q,
+        keys: keys.paged ? values.select(1, keys.layer) : values.reshape([1, ...values.shape]),
+        qScale: inputs.qScale,
+        kScale: keys.paged ? scales.select(1, keys.layer) : scales,
+        groups: { scratch: 'groups' },
+        windows: at,
+        blockTable: table,
+        scores: scores.rows,
+        chunks,
+        chunkTiles,
+        heads,
+        qScaleStride: inputs.qScale!.strides[0]!,
+        kScaleStride: keys.paged ? scales.strides[0]! : 0,
+        pageSize: keys.pageSize,
+        blocks: keys.blocks,
+        maxPages: table?.shape[1] ?? 0,
+        tableStride: table?.strides[0] ?? 0,
+        width: windows.width,
+        scoresStride: scores.rowStride,
       },
-    ],
-  }
+    },
+  ]
+  return { launches, scratch: { groups: groupsBytes(windows.tokens) } }
 }

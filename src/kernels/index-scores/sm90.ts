@@ -3,14 +3,13 @@
  *
  *   scores[t, j] = kScale[j] · Σ_h relu(q[t,h] · k[j]) · qScale[t,h]                 lo[t] <= j < hi[t]
  *
- * A block takes a group of T tokens of one sequence (T · H' = 256, H' the heads rounded up to a power of two; 128 below
- * 32 heads, whose sums of many tokens need the registers) against
+ * A block takes a group of T tokens of one sequence (T · H' = 256, H' the heads rounded up to a power of two) against
  * a chunk of its keys, in tiles of 64 keys:
  *
- *   S[64 keys, 256 token-heads] = K[64, 128] · Q[256, 128]ᵀ             four m64n256k32 multiplies
+ *   S[64 keys, 256 token-heads] = K[64, 128] · Q[256, 128]ᵀ             two parts of four m64n128k32 multiplies
  *
- * warp 0 copies | warps 4..7 and 8..11 multiply, every other tile each, so that the scores of one tile are weighed and
- * stored while the tensor cores work on the other's.
+ * warp 0 copies | warps 4..7 and 8..11 multiply, every other tile each. A warpgroup weighs and stores one part of its
+ * scores while the tensor cores work on the other, or on the other warpgroup's.
  *
  * shared memory   Q 2 × 32 KB (the next group's arrives meanwhile) | K 2 warpgroups × 4 stages × 8 KB | 20 mbarriers
  * registers       168 at entry; copies 24, math 240: 128 accumulators + 64 weights
@@ -43,7 +42,7 @@ const params = (c: IndexScoresSm90Config) => ({
   ),
   qScale: input('f32', '[tokens, heads]'),
   kScale: input('f32', '[blocks, pageSize]'),
-  groups: input('u32', 'work list of groups.ts'),
+  groups: input('u32', '[1 + tokens, 8]: the work list of index_groups'),
   windows: input('u32', '[tokens, 4]: lo, hi, sequence, first row'),
   blockTable: input('u32', '[sequences, maxPages]'),
   scores: output(c.outDtype, '[tokens, width]'),

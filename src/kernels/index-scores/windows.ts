@@ -7,8 +7,6 @@
  * Lengths and offsets are clamped to what exists, so values only the device knows cannot lead out of a tensor.
  */
 
-import type { Buffer } from '../../lang/buffer.ts'
-import type { KernelBuilder } from '../../lang/builder.ts'
 import { kernel } from '../../lang/kernel.ts'
 import { type KernelLaunch, specialize } from '../../lang/launch.ts'
 import { input, output, u32 } from '../../lang/params.ts'
@@ -16,6 +14,7 @@ import type { Target } from '../../lang/types.ts'
 import type { Val } from '../../lang/value.ts'
 import type { DeviceTable } from '../../ops/op.ts'
 import type { DeviceTensor } from '../../tensor/device-tensor.ts'
+import { tokenLayout, type TokenLayout, tokenPlace } from '../token-place.ts'
 import type { TokenWindowsProblem } from './problem.ts'
 
 const threads = 128
@@ -24,7 +23,7 @@ export const windowWords = 4
 
 interface WindowsConfig {
   readonly target: Target
-  readonly tokens: 'offsets' | 'padded' | 'single'
+  readonly tokens: TokenLayout
   readonly keys: 'paged' | 'offsets' | 'single'
   readonly window: TokenWindowsProblem['window']
   readonly lo: 'none' | 'i32' | 'u32'
@@ -57,34 +56,11 @@ const bound = (value: I32, type: 'none' | 'i32' | 'u32'): I32 =>
         .min(2 ** 31 - 1)
         .to('i32')
 
-/** Where a token stands: its sequence, the sequence's first token and length; length 0 when no sequence holds it. */
-interface Place {
-  readonly sequence: Val<'u32'>
-  readonly first: I32
-  readonly length: I32
-}
-
-/** Smallest b with offsets[b + 1] > token, or batch: a binary search. */
-function sequenceOf(k: KernelBuilder, offsets: Buffer<'i32'>, batch: Val<'u32'>, token: Val<'u32'>): Val<'u32'> {
-  const low = k.var('u32', 0)
-  const high = k.var('u32', batch)
-  k.when(batch.gt(0), () =>
-    k.repeat(() => {
-      const middle = low.add(high).shr(1)
-      const above = offsets.load(middle.add(1)).to('u32').gt(token)
-      high.set(above.select(middle, high))
-      low.set(above.select(low, middle.add(1)))
-      return low.lt(high)
-    }),
-  )
-  return low
-}
-
 const traceWindows = specialize((c: WindowsConfig) =>
   kernel({ name: 'token_windows', target: c.target, threads, params }, (k, p) => {
     const token = k.blockIdx.x.mul(threads).add(k.threadIdx)
     k.when(token.lt(p.tokens), () => {
-      const { sequence, first, length } = placeOf(k, c, p, token)
+      const { sequence, first, length } = tokenPlace(k, c.tokens, p, token)
       const all = k.var('i32', p.keys.to('i32'))
       const firstRow = k.var('i32', 0)
       const inside = length.gt(0)
@@ -116,31 +92,6 @@ const traceWindows = specialize((c: WindowsConfig) =>
   }),
 )
 
-function placeOf(
-  k: KernelBuilder,
-  c: WindowsConfig,
-  p: { rowOffsets: Buffer<'i32'>; tokens: Val<'u32'>; batch: Val<'u32'>; rows: Val<'u32'> },
-  token: Val<'u32'>,
-): Place {
-  if (c.tokens === 'single')
-    return { sequence: k.const('u32', 0), first: k.const('i32', 0), length: p.tokens.to('i32') }
-  if (c.tokens === 'padded') {
-    const sequence = token.div(p.rows)
-    const first = sequence.mul(p.rows)
-    const valid = p.rowOffsets.load(sequence).min(p.rows.to('i32'))
-    return { sequence, first: first.to('i32'), length: token.sub(first).to('i32').lt(valid).select(valid, 0) }
-  }
-  const sequence = sequenceOf(k, p.rowOffsets, p.batch, token)
-  const first = k.var('i32', 0)
-  const length = k.var('i32', 0)
-  k.when(sequence.lt(p.batch), () => {
-    first.set(p.rowOffsets.load(sequence))
-    const end = p.rowOffsets.load(sequence.add(1))
-    length.set(first.le(token.to('i32')).select(end.sub(first), 0))
-  })
-  return { sequence, first, length }
-}
-
 const boundType = (t: DeviceTensor | undefined): 'none' | 'i32' | 'u32' =>
   t === undefined ? 'none' : (t.dtype as 'i32' | 'u32')
 
@@ -151,7 +102,7 @@ export function windowsLaunch(target: Target, problem: TokenWindowsProblem, inpu
   const offsets = inputs['keys.kvRowOffsets']
   const config: WindowsConfig = {
     target,
-    tokens: inputs.rowOffsets !== undefined ? 'offsets' : inputs.validLength !== undefined ? 'padded' : 'single',
+    tokens: tokenLayout(inputs),
     keys: lengths !== undefined ? 'paged' : offsets !== undefined ? 'offsets' : 'single',
     window,
     lo: boundType(inputs['window.lo']),

@@ -2,6 +2,11 @@
 
 import type { KernelTable } from '../../ops/op.ts'
 import { planIndexTopKCpu } from './cpu.ts'
+import { planIndexTopKPortable } from './portable.ts'
 import type { IndexTopKProblem } from './problem.ts'
 
-export const indexTopKKernels: KernelTable<IndexTopKProblem> = { cpu: planIndexTopKCpu }
+export const indexTopKKernels: KernelTable<IndexTopKProblem> = {
+  cpu: planIndexTopKCpu,
+  cuda: planIndexTopKPortable,
+  sim: planIndexTopKPortable,
+}

@@ -36,8 +36,7 @@ export class AttendArgs {
   validLength: usize; // u32 [sequences]: queries that count, or 0: all
   firstToken: u32; // of this launch
   splits: u32; // items per token
-  minSplitKeys: u32; // a token is split into pieces of at least so many keys
-  maxSplits: u32; // and at most so many pieces, whatever `splits` leaves room for
+  minSplitKeys: u32; // keys that a split takes at least
   partial: usize; // splits > 1: f32 [tokens of the launch][splits][heads][O 512, m, l]
 }
 

@@ -37,6 +37,9 @@ let alpha: usize = 0;
 let rowScale: usize = 0;
 let rowSlot: usize = 0;
 
+/** Whether the token at hand has met a key: Q, O, m and l are in place. */
+let begun: bool = false;
+
 function carve(a: AttendArgs, scratch: usize): void {
   heads8 = (a.heads + 7) & ~7;
   panels = scratch;
@@ -62,6 +65,17 @@ function packQueries(a: AttendArgs, from: usize): void {
     }
     packPanel(keys, rowBytes, a.width, panels + h * rowBytes);
   }
+}
+
+/** Q of a token in place, nothing attended to yet. */
+function begin(a: AttendArgs, sequence: u32, query: u32): void {
+  packQueries(a, a.q + (sequence * a.qSequenceStride + query * a.qQueryStride) * elementBytes(a.qDtype));
+  memory.fill(output, 0, (heads8 * NOPE) << 2);
+  for (let h: u32 = 0; h < heads8; h++) {
+    store<f32>(rowMax + (h << 2), NEG_INF);
+    store<f32>(rowSum + (h << 2), 0);
+  }
+  begun = true;
 }
 
 /** S^T rows of the block, scaled; then the block's maximum per head joins the running one and P replaces S. */
@@ -104,11 +118,12 @@ function loadHeads(row: usize, h: u32, n: u32): v128 {
   return v;
 }
 
-/** Attention of the `count` gathered slots. */
-function attendBlock(a: AttendArgs, s: KeySource, qScale: usize, count: u32): void {
+/** Attention of a token to the first `count` slots of `rowSlot`. */
+function attendBlock(a: AttendArgs, s: KeySource, sequence: u32, query: u32, count: u32): void {
   const width = a.width;
   const rowBytes = width << 2;
   const ld = heads8 << 2;
+  if (!begun) begin(a, sequence, query);
   for (let j: u32 = 0; j < count; j++)
     store<f32>(rowScale + (j << 2), gatherRow(s, load<u32>(rowSlot + (j << 2)), width, keys + j * rowBytes));
   // The last tile may take rows of an earlier block along; nothing reads their scores.
@@ -117,6 +132,7 @@ function attendBlock(a: AttendArgs, s: KeySource, qScale: usize, count: u32): vo
     for (let j: u32 = 0; j < count; j += 4)
       dotTile(keys + j * rowBytes, rowBytes, panel, width, scores + j * ld + (h << 2), ld);
   }
+  const qScale = a.qScale + ((sequence * a.qScaleSequenceStride + query * a.qScaleQueryStride) << 2);
   softmaxBlock(a, qScale, count, s.scales != 0 && s.scaleBlock >= width);
   for (let c: u32 = 0; c < NOPE; c += 8) {
     const column = keys + (c << 2);
@@ -133,24 +149,26 @@ function attendSource(a: AttendArgs, s: KeySource, sequence: u32, query: u32, fi
   const positions = s.logical + ((sequence * s.logicalSequenceStride + query * s.logicalQueryStride) << 2);
   const pages = s.blockTable + ((sequence * s.tableStride) << 2);
   const bound = s.logical ? <u64>load<u32>(s.cacheLength + (sequence << 2)) + query : 0;
-  const qScale = a.qScale + ((sequence * a.qScaleSequenceStride + query * a.qScaleQueryStride) << 2);
   let count: u32 = 0;
   for (let j = first; j < last; j++) {
     const slot = s.indices ? listed(s, list, positions, bound, j) : paged(s, pages, j);
     if (slot == NONE) continue;
     store<u32>(rowSlot + (count << 2), slot);
     if (++count == KEYS) {
-      attendBlock(a, s, qScale, count);
+      attendBlock(a, s, sequence, query, count);
       count = 0;
     }
   }
-  if (count > 0) attendBlock(a, s, qScale, count);
+  if (count > 0) attendBlock(a, s, sequence, query, count);
 }
 
-/** How many candidates a split takes: by their number alone, however many splits the launch has room for. */
+/**
+ * How many of a token's candidates a split takes. It depends on `total` alone: the planner gives a launch fewer splits
+ * than its most only where minSplitKeys is enough for every token.
+ */
 function splitLength(a: AttendArgs, total: u32): u32 {
   if (a.splits == 1) return total;
-  const even = (total + a.maxSplits - 1) / a.maxSplits;
+  const even = (total + a.splits - 1) / a.splits;
   return max(a.minSplitKeys, (even + KEYS - 1) & ~(KEYS - 1));
 }
 
@@ -161,18 +179,15 @@ export function attendLatent(args: usize, item: i32, scratch: usize): void {
   const sequence = token / a.queries;
   const query = token % a.queries;
   const to = a.partial + ((item * a.heads * (NOPE + 2)) << 2);
-  let begun = false;
   carve(a, scratch);
+  begun = false;
   for (let i: u32 = 0; i < 2; i++) {
     const s = changetype<KeySource>(args + offsetof<AttendArgs>() + i * offsetof<KeySource>());
     if (!s.values || query >= queriesOf(a, sequence)) continue;
     const total = candidates(a, s, sequence, query);
     const length = splitLength(a, total);
     const first = split * length;
-    if (first >= total) continue;
-    if (!begun) begin(a, sequence, query);
-    begun = true;
-    attendSource(a, s, sequence, query, first, min(total, first + length));
+    if (first < total) attendSource(a, s, sequence, query, first, min(total, first + length));
   }
   for (let h: u32 = 0; h < a.heads; h++) {
     const m = begun ? load<f32>(rowMax + (h << 2)) : NEG_INF;
@@ -180,15 +195,5 @@ export function attendLatent(args: usize, item: i32, scratch: usize): void {
     const row = output + ((h * NOPE) << 2);
     if (a.splits == 1) finishHead(a, sequence, query, h, m, l, row);
     else leavePartial(to + ((h * (NOPE + 2)) << 2), m, begun ? l : EMPTY, row);
-  }
-}
-
-/** Q of a token in place, nothing attended to yet. */
-function begin(a: AttendArgs, sequence: u32, query: u32): void {
-  packQueries(a, a.q + (sequence * a.qSequenceStride + query * a.qQueryStride) * elementBytes(a.qDtype));
-  memory.fill(output, 0, (heads8 * NOPE) << 2);
-  for (let h: u32 = 0; h < heads8; h++) {
-    store<f32>(rowMax + (h << 2), NEG_INF);
-    store<f32>(rowSum + (h << 2), 0);
   }
 }

@@ -44,7 +44,6 @@ const attendArgs = argStruct('AttendArgs', {
   firstToken: 'u32',
   splits: 'u32',
   minSplitKeys: 'u32',
-  maxSplits: 'u32',
   partial: 'ptr',
 })
 
@@ -163,7 +162,6 @@ function attendWords(
     queries: problem.queries,
     validLength: at.input('validLength'),
     minSplitKeys,
-    maxSplits,
     partial: at.shared,
   })
 }

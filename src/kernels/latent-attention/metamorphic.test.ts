@@ -69,14 +69,12 @@ describe.each(variantNames)('%s', variant => {
   })
 
   test('strides of every tensor are free', async () => {
-    const q = widened(args.q as Tensor, 48)
-    const qScale = args.qScale && widened(args.qScale as Tensor<'f32'>, 3)
-    const indices = widened(args.indices as Tensor<'i32'>, 7).withSpace(
-      'slot',
-    ) as unknown as SparsePrefillArgs['indices']
-    const values = widened(args.cache.values as Tensor, args.cache.format === 'packed656' ? 112 : 16)
-    const scales = args.cache.scales && widened(args.cache.scales as Tensor<'f32'>, 2)
-    const cache = { ...args.cache, values, scales } as LatentPool
+    const q = widened(device, args.q, 48)
+    const qScale = args.qScale && widened(device, args.qScale, 3)
+    const indices = widened(device, args.indices, 7)
+    const values = widened(device, args.cache.values, args.cache.format === 'packed656' ? 112 : 16)
+    const scales = args.cache.scales && widened(device, args.cache.scales, 2)
+    const cache = { ...args.cache, values, scales }
     expectSame(await prefill({ ...args, q, qScale, indices, cache }), await prefill(args))
   })
 

@@ -11,26 +11,16 @@
 import type { KernelBuilder } from '../../lang/builder.ts'
 import { type Bound, type Kernel, kernel } from '../../lang/kernel.ts'
 import { specialize } from '../../lang/launch.ts'
-import { f32, type FloatBufferDtype, input, output, type Params, u32 } from '../../lang/params.ts'
+import { type FloatBufferDtype, f32, input, output, type Params, u32 } from '../../lang/params.ts'
 import type { Target } from '../../lang/types.ts'
 import type { Val } from '../../lang/value.ts'
-import { finishRow, finishValue } from '../attention-finish.ts'
-import { AttentionTile, tileColumns, tileKeys, tileThreads } from '../attention-tile.ts'
-import { emptySplit } from '../merge-splits.ts'
-import {
-  candidates,
-  RowTile,
-  type SourceBound,
-  type SourceConfig,
-  sourceParams,
-  type TokenPlace,
-} from './portable-keys.ts'
+import { AttentionTile, tileBlocks, tileColumns, tileKeys, tileThreads } from '../attention-tile.ts'
+import { candidates, RowTile, type SourceBound, type SourceConfig, sourceParams } from './portable-keys.ts'
+import { type BlockToken, finish, leavePartial, nope } from './portable-output.ts'
 
 type U32 = Val<'u32'>
 type F32 = Val<'f32'>
 
-/** Columns of V, the first of a row. */
-export const nope = 512
 const valueBlocks = nope / tileColumns
 
 export interface AttendConfig {
@@ -101,7 +91,13 @@ const paramsOf = (c: AttendConfig): Params => ({
 
 export const traceAttend: (config: AttendConfig) => Kernel = specialize((c: AttendConfig) =>
   kernel(
-    { name: `latent_attention_portable_${c.q}`, target: c.target, threads: tileThreads, params: paramsOf(c) },
+    {
+      name: `latent_attention_portable_${c.q}`,
+      target: c.target,
+      threads: tileThreads,
+      residentBlocks: tileBlocks,
+      params: paramsOf(c),
+    },
     (k, bound) => {
       const call = bound as unknown as Call
       const sources = c.sources.map(
@@ -118,7 +114,7 @@ export const traceAttend: (config: AttendConfig) => Kernel = specialize((c: Atte
 class Attend {
   private readonly tile: AttentionTile
   private readonly rows: RowTile
-  private readonly token: TokenPlace & { readonly local: U32 }
+  private readonly token: BlockToken
   private readonly firstHead: U32
   private readonly split: U32
   private readonly k: KernelBuilder
@@ -144,7 +140,7 @@ class Attend {
   }
 
   run(): void {
-    const { k, c, token, tile } = this
+    const { k, c, p, token, tile } = this
     const begun = k.var('u32', 0)
     c.sources.forEach((source, i) => {
       const bound = this.sources[i]!
@@ -155,8 +151,9 @@ class Attend {
       for (const base of k.range(last, { start: first, step: tileKeys })) this.attendTile(source, bound, base, last)
     })
     k.barrier()
-    if (c.split) this.leavePartial(tile, begun.eq(1))
-    else this.finish(tile)
+    const block = { tile, token, firstHead: this.firstHead }
+    if (c.split) leavePartial(k, p, block, { split: this.split, begun: begun.eq(1) })
+    else finish(k, p, block, c.sink)
   }
 
   /** Candidates of the split: by the token's own number of them, never by how many splits the launch has. */
@@ -235,55 +232,5 @@ class Attend {
     const head = this.firstHead.add(lane)
     const row = k.offset(k.offset(column, token.sequence, p.qSequenceStride), token.query, p.qQueryStride)
     return p.q.loadIf(head.lt(p.heads), k.offset(row, head, p.qHeadStride)) as F32
-  }
-
-  /** out, lse and maxLogits. */
-  private finish(tile: AttentionTile): void {
-    const { k, c, p, token } = this
-    const at = (head: U32, sequenceStride: U32, queryStride: U32) =>
-      k.offset(k.offset(head, token.sequence, sequenceStride), token.query, queryStride)
-    const finished = tile.scoreLanes().map(lane => {
-      const head = this.firstHead.add(lane)
-      const { m, l } = tile.stateOf(lane)
-      const sink = c.sink ? p.sink.loadIf(head.lt(p.heads), head) : undefined
-      const { factor, lse } = finishRow(k, m, l, sink, 1)
-      k.when(tile.key.eq(0).and(head.lt(p.heads)), () => {
-        p.lse.store(at(head, p.lseSequenceStride, p.lseQueryStride), lse)
-        p.maxLogits.store(at(head, p.maxLogitsSequenceStride, p.maxLogitsQueryStride), m)
-      })
-      return factor
-    })
-    tile.shareFactors(finished)
-    k.barrier()
-    const row = k.offset(k.offset(0, token.sequence, p.outSequenceStride), token.query, p.outQueryStride)
-    tile.eachOutput((lane, outputs) => {
-      const head = this.firstHead.add(lane)
-      k.when(head.lt(p.heads), () => {
-        const factor = tile.factorOf(lane)
-        const first = k.offset(row, head, p.outHeadStride)
-        for (const { column, o } of outputs) p.out.store(k.offset(first, column, 1), finishValue(o, factor))
-      })
-    })
-  }
-
-  /** O, m and l of a split; of one without keys only that it has none. */
-  private leavePartial(tile: AttentionTile, begun: Val<'pred'>): void {
-    const { k, p, token } = this
-    const rowOf = (lane: U32): U32 =>
-      token.local.mul(p.heads).add(this.firstHead).add(lane).mul(p.splits).add(this.split)
-    tile.scoreLanes().forEach(lane => {
-      const head = this.firstHead.add(lane)
-      k.when(tile.key.eq(0).and(head.lt(p.heads)), () => {
-        const at = k.offset(0, rowOf(lane), 2)
-        const { m, l } = tile.stateOf(lane)
-        p.states.store(at, m)
-        p.states.store(k.offset(at, 1, 1), begun.select(l, emptySplit))
-      })
-    })
-    tile.eachOutput((lane, outputs) => {
-      k.when(begun.and(this.firstHead.add(lane).lt(p.heads)), () => {
-        for (const { column, o } of outputs) p.partial.store(k.offset(column, rowOf(lane), nope), o)
-      })
-    })
   }
 }

@@ -2,8 +2,8 @@
 
 import type { Buffer } from '../../lang/buffer.ts'
 import type { KernelBuilder } from '../../lang/builder.ts'
-import type { SharedArray } from '../../lang/shared.ts'
 import { type FloatBufferDtype, input, type Params, u32 } from '../../lang/params.ts'
+import type { SharedArray } from '../../lang/shared.ts'
 import type { Val } from '../../lang/value.ts'
 import { poolRowOf } from '../pool-row.ts'
 

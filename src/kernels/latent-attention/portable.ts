@@ -11,8 +11,9 @@ import type { DeviceTensor } from '../../tensor/device-tensor.ts'
 import { lanesFor } from '../attention-tile.ts'
 import { mergeSplitsLaunch, splitBytes } from '../merge-splits.ts'
 import { tokenStrides } from '../token-strides.ts'
-import { type AttendConfig, nope, sourceName, traceAttend } from './portable-attend.ts'
+import { type AttendConfig, sourceName, traceAttend } from './portable-attend.ts'
 import type { SourceConfig } from './portable-keys.ts'
+import { nope } from './portable-output.ts'
 import type { KeySourceProblem, LatentAttentionProblem } from './problem.ts'
 
 type Request = PlanRequest<LatentAttentionProblem>

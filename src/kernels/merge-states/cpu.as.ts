@@ -1,9 +1,10 @@
 // Merging attention states over disjoint sets of keys, the cpu kernel behind mergeStates.
 //
-//   m = max lse_i      w_i = e^(lse_i - m)      lse = m + ln sum w_i      out = sum w_i out_i / (sum w_i + e^(sink - m))
+//   m = max lse_i      w_i = e^(lse_i - m)      lse = m + ln sum w_i
+//   out = sum w_i out_i / (sum w_i + e^(sink - m))
 //
-// over the parts whose lse is neither -inf nor +inf. One item = one token, all heads. Scratch of a worker: the sum [dim]
-// and one part's row [dim], f32.
+// over the parts whose lse is neither -inf nor +inf. One item = one token, all heads. Scratch of a worker, f32: the sum
+// [dim] and one part's row [dim].
 
 import { decodeRow, elementBytes } from "../../cpu/as/decode.as";
 import { encodeRow } from "../../cpu/as/encode.as";
@@ -73,7 +74,8 @@ function mergeHead(args: usize, token: u32, h: u32, scratch: usize): void {
       addRow(scratch, row, a.dim, <f32>(NativeMath.exp(<f64>partLse - <f64>m) / sum));
     }
   }
-  encodeRow(scratch, a.dim, a.out + (token * a.outTokenStride + h * a.outHeadStride) * elementBytes(a.outDtype), a.outDtype);
+  const to = a.out + (token * a.outTokenStride + h * a.outHeadStride) * elementBytes(a.outDtype);
+  encodeRow(scratch, a.dim, to, a.outDtype);
   store<f32>(a.lse + ((token * a.lseTokenStride + h) << 2), lse);
 }
 

@@ -20,7 +20,8 @@ const blockElements = 1024
 /** Most blocks in the second dimension of a grid. */
 const mostPieces = 65_535
 
-const spanScalars: Scalars<'rows' | 'heads' | 'width' | 'blockRows' | 'blockColumns'> = {
+/** Scalar parameters of an element-wise kernel. */
+export const elementScalars: Scalars<'rows' | 'heads' | 'width' | 'blockRows' | 'blockColumns'> = {
   rows: u32('rows, all heads of all tokens'),
   heads: u32('rows of a token'),
   width: u32('columns'),
@@ -37,9 +38,6 @@ export const rowStrideArgs = (name: string, grid: RowGrid | undefined): Record<s
   [`${name}TokenStride`]: grid?.tokenStride ?? 0,
   [`${name}HeadStride`]: grid?.headStride ?? 0,
 })
-
-/** Scalar parameters of an element-wise kernel. */
-export const elementScalars: typeof spanScalars = spanScalars
 
 /** Grid and arguments of an element-wise kernel over `tokens * heads` rows. */
 export function elementSpan({ tokens, heads, width }: RowGrid): {
@@ -86,7 +84,7 @@ export const elementOffset = (
 /** Calls `visit` for every element of the block's rows and columns, one thread an element. */
 export function eachElement(
   k: KernelBuilder,
-  p: Bound<keyof typeof spanScalars>,
+  p: Bound<keyof typeof elementScalars>,
   visit: (place: RowPlace, column: U32) => void,
 ): void {
   const firstRow = k.blockIdx.x.mul(p.blockRows)

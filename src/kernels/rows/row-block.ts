@@ -3,7 +3,7 @@
 import type { KernelBuilder } from '../../lang/builder.ts'
 import type { SharedArray } from '../../lang/shared.ts'
 import type { Val } from '../../lang/value.ts'
-import { add, type Double, doubleVar, accumulate } from './double.ts'
+import { accumulate, add, type Double, doubleVar } from './double.ts'
 
 type F32 = Val<'f32'>
 type U32 = Val<'u32'>

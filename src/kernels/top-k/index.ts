@@ -2,6 +2,11 @@
 
 import type { KernelTable } from '../../ops/op.ts'
 import { planTopKCpu } from './cpu.ts'
+import { planTopKPortable } from './portable.ts'
 import type { TopKProblem } from './problem.ts'
 
-export const topKKernels: KernelTable<TopKProblem> = { cpu: planTopKCpu }
+export const topKKernels: KernelTable<TopKProblem> = {
+  cpu: planTopKCpu,
+  cuda: planTopKPortable,
+  sim: planTopKPortable,
+}

@@ -26,3 +26,18 @@ export const offsets: Readonly<Record<string, InstRecord>> = {
     doc: 'base + row * stride elements, in 64 bits',
   }),
 }
+
+/** The byte address of an element, as copies take it. */
+export const elementAddress: Readonly<Record<1 | 2 | 4, InstRecord>> = { 1: address(1), 2: address(2), 4: address(4) }
+
+function address(bytes: 1 | 2 | 4): InstRecord {
+  return pure({
+    name: `address.b${8 * bytes}`,
+    out: 'u64',
+    in: { base: 'u64', at: 'offset' },
+    ptx: `shl.b64 {%a:.b64}, {at}, ${Math.log2(bytes)};\nadd.u64 {d}, {base}, {%a:.b64};`,
+    cost,
+    lane: (base, at) => base + at * BigInt(bytes),
+    doc: `base plus the offset of an element of ${bytes} bytes`,
+  })
+}

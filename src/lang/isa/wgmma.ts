@@ -1,9 +1,10 @@
 /**
- * Warpgroup matrix multiply-accumulate (isa.md §5): D[64][N] += A[64][K] B[N][K]ᵀ, K = 32 bytes of operand. Both
- * operands come from shared memory through descriptors; D is spread over the 128 threads of a warpgroup.
+ * Warpgroup matrix multiply-accumulate (isa.md §5): D[64][N] += A[64][K] B[N][K]ᵀ, K = 32 bytes of operand. B comes
+ * from shared memory through a descriptor, A from there or from registers; D is spread over the 128 threads of a
+ * warpgroup.
  */
 
-import type { InstRecord } from '../record.ts'
+import type { InstRecord, OperandSpec } from '../record.ts'
 
 export type MatrixDtype = 'bf16' | 'e4m3'
 
@@ -14,32 +15,53 @@ export const kStep: Readonly<Record<MatrixDtype, number>> = { bf16: 16, e4m3: 32
 export const fragmentRow = (t: number, j: number): number => 16 * (t >> 5) + ((t & 31) >> 2) + 8 * ((j >> 1) & 1)
 export const fragmentColumn = (t: number, j: number): number => 8 * (j >> 2) + 2 * (t & 3) + (j & 1)
 
-const cost = (n: number) => ({ unit: 'tensor', cycles: n / 2 }) as const
+/** A form of the instruction. */
+export interface MultiplyForm {
+  readonly dtype: MatrixDtype
+  /** Columns of D: a multiple of 8 up to 256. */
+  readonly n: number
+  readonly a: 'shared' | 'registers'
+  /** Rows of shared memory are K, not N; bf16 only. */
+  readonly bTransposed: boolean
+}
 
-function multiply(dtype: MatrixDtype, n: number): InstRecord {
-  const tail = dtype === 'bf16' ? ', 1, 1, 0, 0' : ', 1, 1'
+const nameOf = ({ dtype, n, a, bTransposed }: MultiplyForm): string =>
+  `wgmma.m64n${n}k${kStep[dtype]}.${dtype}${a === 'registers' ? '.rs' : ''}${bTransposed ? '.bt' : ''}`
+
+/** The factors 1 of both operands, and whether they are transposed where that can be said. */
+function tailOf({ dtype, a, bTransposed }: MultiplyForm): string {
+  if (dtype === 'e4m3') return ', 1, 1'
+  const b = bTransposed ? 1 : 0
+  return a === 'registers' ? `, 1, 1, ${b}` : `, 1, 1, 0, ${b}`
+}
+
+function multiply(form: MultiplyForm): InstRecord {
+  const { dtype, n, a, bTransposed } = form
+  const operandA: OperandSpec = a === 'registers' ? { type: 'u32', use: 'in', list: true } : { type: 'u64', use: 'in' }
   return {
-    name: `wgmma.m64n${n}k${kStep[dtype]}.${dtype}`,
+    name: nameOf(form),
     ptx: [
       'setp.ne.u32 {%p:.pred}, {accumulate}, 0;',
-      `wgmma.mma_async.sync.aligned.m64n${n}k${kStep[dtype]}.f32.${dtype}.${dtype} {d}, {a}, {b}, {%p:.pred}${tail};`,
+      `wgmma.mma_async.sync.aligned.m64n${n}k${kStep[dtype]}.f32.${dtype}.${dtype} {d}, {a}, {b}, {%p:.pred}${tailOf(form)};`,
     ].join('\n'),
     since: '90a',
     operands: {
       d: { type: 'f32', use: 'both', list: true },
-      a: { type: 'u64', use: 'in' },
+      a: operandA,
       b: { type: 'u64', use: 'in' },
       accumulate: { type: 'u32', use: 'in' },
     },
     effect: 'async',
     convergent: 'warpgroup',
-    cost: cost(n),
+    // N/2 cycles of the multiprocessor for the four warps together.
+    cost: { unit: 'tensor', cycles: n / 8 },
     run: m =>
       m.warpgroupMultiply({
         dtype,
         n,
-        a: m.uniform('a') as bigint,
+        a: a === 'registers' ? m.list('a') : (m.uniform('a') as bigint),
         b: m.uniform('b') as bigint,
+        bTransposed,
         accumulate: m.uniform('accumulate') !== 0,
       }),
     doc: 'D += A Bᵀ (D = A Bᵀ without accumulate), asynchronous: D and the operands rest untouched until the wait',
@@ -48,12 +70,12 @@ function multiply(dtype: MatrixDtype, n: number): InstRecord {
 
 const records = new Map<string, InstRecord>()
 
-/** The record for N columns. N is a multiple of 8 up to 256. */
-export function wgmma(dtype: MatrixDtype, n: number): InstRecord {
-  const key = `${dtype} ${n}`
+/** The record of a form. */
+export function wgmma(form: MultiplyForm): InstRecord {
+  const key = nameOf(form)
   let record = records.get(key)
   if (record === undefined) {
-    record = multiply(dtype, n)
+    record = multiply(form)
     records.set(key, record)
   }
   return record

@@ -86,7 +86,7 @@ export const level: Level = {
             for (const half of [0, 1]) {
               let sum = k.const('f32', 0)
               for (let j = 0; j < scores.length; j++)
-                if ((j >> 1) & 1 ? half === 1 : half === 0)
+                if (((j >> 1) & 1) === half)
                   sum = scores
                     .get(j)
                     .max(0)

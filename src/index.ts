@@ -6,6 +6,10 @@
  */
 
 export type { CpuOptions } from './cpu/options.ts'
+export type { CudaDevice } from './cuda/device.ts'
+export type { CudaGraph } from './cuda/graph.ts'
+export type { KernelReport } from './cuda/modules.ts'
+export type { CudaOptions } from './cuda/options.ts'
 export type { CallOptions, Device, DeviceKind, DeviceLimits, Plan } from './device.ts'
 export { decodeArray, encodeArray } from './dtypes/convert.ts'
 export { type Dtype, dtypeInfo, type FloatDtype, isDtype, type StorageOf } from './dtypes/dtype.ts'
@@ -45,7 +49,7 @@ export {
 export type { DsaStage, StepArgs, StepOutput, StepResult } from './model/step-args.ts'
 export { beginStep, type StepBatch } from './model/step-batch.ts'
 export { type DsaWeights, dsaWeights, fromRecord, type TensorSource } from './model/weights.ts'
-export { type DeviceName, openDevice } from './open-device.ts'
+export { type DeviceName, type DeviceOf, type OptionsOf, openDevice } from './open-device.ts'
 export { type AppendSequencesArgs, type AppendSequencesResult, appendSequences } from './ops/append-sequences.ts'
 export { type AppendToCacheArgs, appendToCache } from './ops/append-to-cache.ts'
 export { type CastArgs, type CastResult, cast } from './ops/cast.ts'

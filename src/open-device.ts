@@ -2,6 +2,7 @@
 
 import { openCpuDevice } from './cpu/device.ts'
 import { type CpuOptions, checkCpuOptions } from './cpu/options.ts'
+import type { CudaDevice } from './cuda/device.ts'
 import type { CudaOptions } from './cuda/options.ts'
 import type { Device } from './device.ts'
 import { DeviceError, SparseMlaError } from './errors.ts'
@@ -17,6 +18,9 @@ export type OptionsOf<N extends DeviceName> = N extends 'cuda' | `cuda:${number}
     ? SimOptions
     : CpuOptions
 
+/** A card can record graphs and tells of its kernels, beside what every device does. */
+export type DeviceOf<N extends DeviceName> = N extends 'cuda' | `cuda:${number}` ? CudaDevice : Device
+
 const planned = /^(webgpu|sim:sm_100a)$/
 
 /**
@@ -28,7 +32,11 @@ const planned = /^(webgpu|sim:sm_100a)$/
 export async function openDevice<N extends DeviceName = 'auto'>(
   name: N | 'auto' = 'auto',
   options: OptionsOf<N> = {} as OptionsOf<N>,
-): Promise<Device> {
+): Promise<DeviceOf<N>> {
+  return (await openAny(name, options)) as DeviceOf<N>
+}
+
+async function openAny(name: DeviceName, options: object): Promise<Device> {
   if (name === 'cpu') return openCpuDevice(options)
   if (name === 'auto') return openAuto(options)
   const cuda = /^cuda(?::(\d+))?$/.exec(name)

@@ -73,7 +73,7 @@ describe('README.md', () => {
 })
 
 describe('links', () => {
-  test.each(['README.md', 'CONTRIBUTING.md', 'docs/architecture.md', 'docs/layouts.md'])(
+  test.each(['README.md', 'CONTRIBUTING.md', 'docs/architecture.md', 'docs/layouts.md', 'docs/kernel-language.md'])(
     'of %s lead to files',
     file => {
       const folder = new URL(`../${file}`, import.meta.url)

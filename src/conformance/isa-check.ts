@@ -4,19 +4,19 @@
  */
 
 import type { Device } from '../device.ts'
-import { isCloseEnough, laneResults } from './isa-lanes.ts'
-import { operandsFor, randomBits } from './isa-inputs.ts'
+import type { Buffer } from '../lang/buffer.ts'
+import type { KernelBuilder } from '../lang/builder.ts'
 import { records } from '../lang/isa/index.ts'
 import { type Kernel, kernel } from '../lang/kernel.ts'
 import { gpuPlan } from '../lang/launch.ts'
-import { type BufferParam, input, output, u32 } from '../lang/params.ts'
-import type { Buffer } from '../lang/buffer.ts'
-import type { KernelBuilder } from '../lang/builder.ts'
 import { reinterpret } from '../lang/packed.ts'
+import { type BufferParam, input, output, u32 } from '../lang/params.ts'
 import type { InstRecord } from '../lang/record.ts'
 import { runsOn, type Target, type Type, typeInfo } from '../lang/types.ts'
 import { emitValue, type Val } from '../lang/value.ts'
 import { tensor } from '../tensor/tensor.ts'
+import { operandsFor, randomBits } from './isa-inputs.ts'
+import { isCloseEnough, laneResults } from './isa-lanes.ts'
 
 export interface IsaCase {
   readonly name: string

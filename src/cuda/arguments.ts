@@ -1,8 +1,8 @@
 /** The arguments of a kernel, laid out once and filled for each launch. */
 
 import { ShapeError } from '../errors.ts'
-import { KernelError } from '../lang/kernel-error.ts'
 import type { Kernel } from '../lang/kernel.ts'
+import { KernelError } from '../lang/kernel-error.ts'
 import type { LaunchArg, ScratchRef } from '../lang/launch.ts'
 import type { Param, ScalarParam } from '../lang/params.ts'
 import { DeviceTensor } from '../tensor/device-tensor.ts'

@@ -1,4 +1,7 @@
-/** One card's context, its stream and properties, and what becomes of both when a kernel faults. */
+/**
+ * One card's context, its stream and properties, and what becomes of both when a kernel faults: the driver then refuses
+ * the card to the whole process until it ends, new contexts too (seen on an H200, driver 580, 2026-11-30).
+ */
 
 import { DeviceError, FaultError, type SparseMlaError } from '../errors.ts'
 import type { Target } from '../lang/types.ts'
@@ -33,10 +36,13 @@ function targetOf([major, minor]: readonly [number, number]): Target | undefined
   return major === 7 && minor >= 5 ? 'sm_75' : undefined
 }
 
+const afterFault = 'this process cannot use the card any more: start it anew'
+
 export class CudaContext {
   readonly driver: Driver
   readonly card: CardInfo
   readonly stream: bigint
+  private readonly ordinal: number
   private readonly device: number
   private readonly handle: bigint
   /** Kernels that may still run, with the number of their last launch. */
@@ -47,6 +53,7 @@ export class CudaContext {
   /** @throws DeviceError when there is no such card or it is too old */
   constructor(driver: Driver, ordinal: number) {
     this.driver = driver
+    this.ordinal = ordinal
     const where = `openDevice('cuda:${ordinal}')`
     this.call(where, 'cuInit', 0)
     const count = this.int(where, 'cuDeviceGetCount')
@@ -97,14 +104,14 @@ export class CudaContext {
   /** The typed error of a failed call. A fault is told as what it is the first time, and refused from then on. */
   failure(where: string, name: DriverFunction, code: number): SparseMlaError {
     if (!isSticky(code)) return driverError(this.driver, where, name, code)
-    if (this.fault !== undefined) return this.refusal(where, this.fault)
+    if (this.fault !== undefined || this.stream === undefined) return this.refusal(where, this.fault)
     const kernels = [...this.queued.keys()]
     const which =
       kernels.length > 1 ? `; ${kernels.join(', ')} were queued, and { debug: true } tells which it was` : ''
     this.fault = new FaultError({
-      where: kernels.length === 1 ? kernels[0]! : `cuda:${this.card.ordinal}`,
+      where: kernels.length === 1 ? kernels[0]! : `cuda:${this.ordinal}`,
       allowed: 'kernels that run to their end',
-      hint: `${describeResult(this.driver, code)}${which}; dispose the device and open it anew`,
+      hint: `${describeResult(this.driver, code)}${which}; ${afterFault}`,
     })
     return this.fault
   }
@@ -133,20 +140,21 @@ export class CudaContext {
     return Number(free[0])
   }
 
-  /** Gives the stream and the context back; whatever they are in. */
+  /** Gives the stream and the context back, whatever they are in. */
   dispose(): void {
     this.enter()
     this.driver.call('cuStreamDestroy_v2', this.stream)
     this.driver.call('cuDevicePrimaryCtxRelease_v2', this.device)
   }
 
-  private refusal(where: string, cause: FaultError): DeviceError {
+  /** @param cause unknown when the fault was in a device before this one */
+  private refusal(where: string, cause: FaultError | undefined): DeviceError {
     return new DeviceError({
       where,
       argument: 'device',
-      given: `cuda:${this.card.ordinal} after a fault in ${cause.where}`,
+      given: `cuda:${this.ordinal} after a fault in ${cause?.where ?? 'a kernel'}`,
       allowed: 'a device that works',
-      hint: 'dispose it and open it anew',
+      hint: afterFault,
       cause,
     })
   }

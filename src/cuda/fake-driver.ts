@@ -58,8 +58,8 @@ export const hopperCard: FakeCard = {
   sharedBytes: 232_448,
 }
 
-/** Calls that work in a broken context too. */
-const always = /^cu(GetError|Init|Driver|Device|CtxSetCurrent)/
+/** Calls that work after a fault too. */
+const always = /^cu(GetError|Init|Driver|DeviceGet|DeviceTotal|DevicePrimaryCtxRelease|CtxSetCurrent)/
 
 export class FakeDriver implements Driver {
   /** Names of the calls so far. */
@@ -118,7 +118,7 @@ export class FakeDriver implements Driver {
     if (injected !== undefined) return this.failed(injected)
     if (!always.test(name)) {
       if (this.fault !== result.ok && name !== 'cuStreamDestroy_v2') return this.fault
-      if (this.current === 0n) return unusable
+      if (this.current === 0n && name !== 'cuDevicePrimaryCtxRetain') return unusable
     }
     return this.functions[name](...(args as never[]))
   }
@@ -207,7 +207,7 @@ export class FakeDriver implements Driver {
         return set(out, 0xc0n)
       },
       cuDevicePrimaryCtxRelease_v2: () => {
-        if (--this.contexts === 0) this.fault = result.ok
+        this.contexts--
         return result.ok
       },
       cuCtxSetCurrent: (context: bigint) => {

@@ -16,7 +16,7 @@ async function broken(debug = false) {
   return { ...fake, x, y }
 }
 
-const refusal = /expected a device that works \(dispose it and open it anew\)/
+const refusal = /expected a device that works \(this process cannot use the card any more: start it anew\)/
 
 describe('a kernel that faults', () => {
   test('is reported once, by name, by whoever waits; from then on every call refuses', async () => {
@@ -26,7 +26,7 @@ describe('a kernel that faults', () => {
     const [first, second] = await Promise.allSettled([y.read(), device.sync()])
     expect(first.status === 'rejected' && first.reason).toBeInstanceOf(FaultError)
     expect(first.status === 'rejected' && first.reason.message).toBe(
-      'bad: expected kernels that run to their end (CUDA_ERROR_ILLEGAL_ADDRESS: what 700 means; dispose the device and open it anew)',
+      'bad: expected kernels that run to their end (CUDA_ERROR_ILLEGAL_ADDRESS: what 700 means; this process cannot use the card any more: start it anew)',
     )
     expect(second.status === 'rejected' && second.reason).toBeInstanceOf(DeviceError)
     expect(second.status === 'rejected' && second.reason.message).toMatch(refusal)
@@ -86,16 +86,16 @@ describe('a kernel that faults', () => {
     expect(driver.held.contexts).toBe(0)
   })
 
-  test('leaves the process able to open the card anew', async () => {
-    const fake = await broken()
-    const { device, driver, x, y } = fake
+  test('the card stays refused to the process, as the driver has it', async () => {
+    const { device, driver, x, y } = await broken()
     scale(device, bad, x, y, 2)
     await expect(device.sync()).rejects.toThrow(FaultError)
     await device.dispose()
-    await using again = await openCudaDevice(0, { driver })
-    const [p, q] = [again.upload(floats(1, 2, 3, 4)), again.alloc('f32', [4])]
-    scale(again, good, p, q, 2)
-    expect([...(await q.read()).data]).toEqual([2, 4, 6, 8])
+    const refused = openCudaDevice(0, { driver })
+    await expect(refused).rejects.toThrow(DeviceError)
+    await expect(refused).rejects.toThrow("openDevice('cuda:0'): device is cuda:0 after a fault in a kernel;")
+    await expect(refused).rejects.toThrow(refusal)
+    expect(driver.held.contexts).toBe(0)
   })
 })
 

@@ -1,7 +1,7 @@
 import { describe, expect, test, vi } from 'vitest'
 import { DeviceError, ShapeError, UnsupportedError } from '../errors.ts'
-import { KernelError } from '../lang/kernel-error.ts'
 import { type Kernel, kernel } from '../lang/kernel.ts'
+import { KernelError } from '../lang/kernel-error.ts'
 import type { LaunchArg } from '../lang/launch.ts'
 import { f32, i32, input, output, type TensorMapParam, tensorMap, u32 } from '../lang/params.ts'
 import { printPtx } from '../ptx/print.ts'
@@ -168,7 +168,8 @@ describe('compiling', () => {
     expect(others).toEqual([])
     expect(report).toMatchObject({ name: 'scale', registers: 40, localBytes: 0, sharedBytes: 0, threads: 32 })
     expect(report).toMatchObject({ log: 'ptxas info : nothing to say', complaints: [] })
-    expect(report!.milliseconds).toBeGreaterThan(0)
+    expect(report!.printMilliseconds).toBeGreaterThan(0)
+    expect(report!.loadMilliseconds).toBeGreaterThan(0)
   })
 
   test('a refusal shows the log with the line of the source', async () => {

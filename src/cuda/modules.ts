@@ -17,8 +17,10 @@ const plainCluster = 8
 /** What became of a kernel. */
 export interface KernelReport {
   readonly name: string
-  /** From the trace to a function that can be launched. */
-  readonly milliseconds: number
+  /** From the trace to its text. */
+  readonly printMilliseconds: number
+  /** From the text to a function that can be launched. */
+  readonly loadMilliseconds: number
   /** Of a thread. */
   readonly registers: number
   /** Stack and spills of a thread. */
@@ -78,10 +80,12 @@ export class Modules {
         allowed: `at most ${context.card.sharedBytes} on ${context.card.name}`,
       })
     const start = performance.now()
-    const { module, log } = loadPtx(context, name, printPtxWithSites(kernel))
+    const ptx = printPtxWithSites(kernel)
+    const printed = performance.now()
+    const { module, log } = loadPtx(context, name, ptx)
     this.handles.push(module)
     const handle = this.functionOf(kernel, module)
-    const milliseconds = performance.now() - start
+    const times = { printMilliseconds: printed - start, loadMilliseconds: performance.now() - printed }
     const get = (attribute: number): number => {
       const value = new Int32Array(1)
       context.call(name, 'cuFuncGetAttribute', value, attribute, handle)
@@ -90,7 +94,7 @@ export class Modules {
     const [registers, localBytes] = [get(getAttribute.registers), get(getAttribute.localBytes)]
     const complaints = complaintsOf(log)
     for (const line of complaints) process.emitWarning(`kernel ${name} does not compile as written: ${line}`)
-    const report = { name, milliseconds, registers, localBytes, sharedBytes, threads, log, complaints }
+    const report = { name, ...times, registers, localBytes, sharedBytes, threads, log, complaints }
     return { function: handle, arguments: new ArgumentBlock(context, kernel), report }
   }
 

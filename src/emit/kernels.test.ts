@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
-import { assemble, hasPtxas } from '../../test/ptxas.ts'
+import { assemble, hasPtxas, rolesAlone } from '../../test/ptxas.ts'
 import { listedKernels, type Target, targets, targetsOf, traceListed } from './kernels.ts'
 import { emitKernel } from './manifest.ts'
 
@@ -110,6 +110,19 @@ describe.runIf(hasPtxas)('ptxas accepts every kernel, without spills or lost per
     const starved = ptx.replace('.maxntid 128, 1, 1', '$&\n.maxnreg 24')
     expect((await assemble(starved, 'sm_80')).spilledBytes).toBeGreaterThan(0)
     await expect(assemble(ptx.replace('.entry', '.entri'), 'sm_80')).rejects.toThrow('ptxas')
+  })
+
+  test('and every role that moves registers alone, under its own', async () => {
+    const roles = listedKernels.flatMap(listed => {
+      const traced = traceListed(listed, 'sm_90a')
+      return traced === undefined ? [] : rolesAlone(traced.kernel).map(alone => ({ name: listed.name, ...alone }))
+    })
+    expect(roles.length).toBeGreaterThan(0)
+    for (const { name, role, registers, ptx } of roles) {
+      const { registers: used, ...rest } = await assemble(ptx, 'sm_90a')
+      expect([name, role, rest]).toEqual([name, role, { spilledBytes: 0, complaints: [] }])
+      expect(used).toBeLessThanOrEqual(registers)
+    }
   })
 
   test.concurrent.each(targets)('for %s', { timeout: 300_000 }, async target => {

@@ -32,7 +32,8 @@ class Printer {
   private readonly lines: string[] = []
   private readonly sites: Site[] = []
   private readonly declared = new Map<string, Set<string>>()
-  private readonly names = new Map<Register, string>()
+  /** By register. */
+  private readonly names: string[] = []
   private version: string
   private labels = 0
   private temporaries = 0
@@ -185,10 +186,10 @@ class Printer {
   }
 
   private name(register: Register): string {
-    let name = this.names.get(register)
+    let name = this.names[register.id]
     if (name === undefined) {
       name = `%${register.hint ?? register.type}_${register.id}`
-      this.names.set(register, name)
+      this.names[register.id] = name
       this.declare(typeInfo(register.type).register, name)
     }
     return name

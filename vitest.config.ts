@@ -11,6 +11,7 @@ const config: ViteUserConfig = defineConfig({
     maxWorkers: Math.max(2, availableParallelism() - 1),
     reporters: process.env.CI === undefined ? ['default'] : ['default', 'json'],
     outputFile: { json: 'out/vitest.json' },
+    hookTimeout: 120_000,
     projects: [
       {
         extends: true,

@@ -114,5 +114,5 @@ function pack(folder: string, level: string): number {
 
 const args = process.argv.slice(2)
 const folder = args.find(arg => !arg.startsWith('-')) ?? join(root, 'pack')
-const bytes = pack(folder, args.includes('--fast') ? '-1' : '-9')
+const bytes = pack(folder, args.includes('--fast') ? '-0' : '-9')
 console.log(`${folder}: ${(bytes / 2 ** 20).toFixed(1)} MiB`)

@@ -27,11 +27,22 @@ export const tileKeys = 32
 export const tileColumns = 64
 /** A row of K in shared memory: loads of four columns by 8 keys touch all 32 banks once. */
 const keyPitch = tileColumns + 4
-/** Loads that a thread has under way together. */
-const loadsAtOnce = 8
+/** Threads that load a row together; each takes every sixteenth of its columns. */
+const rowThreads = 16
+/** Where a thread's columns lie beside its first one. */
+const columnSteps = [0, 16, 32, 48] as const
+/** Rows that all threads load at a time. */
+const rowsAtOnce = tileThreads / rowThreads
 
 /** Query vectors of a block, for so many in all. */
 export const lanesFor = (queries: number): 4 | 8 | 16 => (queries <= 4 ? 4 : queries <= 8 ? 8 : 16)
+
+/** Reads of one row, of the thread's first column and those some columns on. */
+export type RowReader = (step: number) => F32
+
+/** The element `step` columns after the one at `base`. */
+export const columnAt = (k: KernelBuilder, base: Val<'offset'>, step: number): Val<'offset'> =>
+  step === 0 ? base : k.offset(base, step, 1)
 
 const log2e = Math.log2(Math.E)
 const ln2 = Math.LN2
@@ -61,9 +72,12 @@ export class AttentionTile {
   readonly unit: number
   private readonly k: KernelBuilder
   private readonly lanes: number
+  /** The thread's column and half of the lanes: for values. */
   private readonly column: U32
-  /** Which half of the lanes a thread has for values; also the parity of the rows it loads. */
   private readonly half: U32
+  /** The first row that the thread loads, and its first column there. */
+  private readonly loadRow: U32
+  readonly loadColumn: U32
   private readonly keys: SharedArray<'f32'>
   private readonly queries: SharedArray<'f32'>
   private readonly weights: SharedArray<'f32'>
@@ -87,6 +101,8 @@ export class AttentionTile {
     this.firstLane = k.threadIdx.div(tileKeys).mul(this.threadLanes)
     this.column = k.threadIdx.rem(tileColumns)
     this.half = k.threadIdx.div(tileColumns)
+    this.loadRow = k.threadIdx.div(rowThreads)
+    this.loadColumn = k.threadIdx.rem(rowThreads)
     this.o = Array.from({ length: valueBlocks }, () => k.vars('f32', lanes / 2, 0))
     k.when(k.threadIdx.lt(lanes), () => {
       this.maximum.store(k.threadIdx, Number.NEGATIVE_INFINITY)
@@ -105,30 +121,21 @@ export class AttentionTile {
     return Array.from({ length: this.threadLanes }, (_, i) => this.firstLane.add(i))
   }
 
-  /** Fills the Q columns in shared memory. `load` gives the element of a lane. */
-  loadQueries(load: (lane: U32, column: U32) => F32): void {
-    const { half, column, queries } = this
-    const loaded = Array.from({ length: this.lanes / 2 }, (_, i) => load(half.add(2 * i), column))
-    loaded.forEach((value, i) =>
-      queries.store(
-        half
-          .add(2 * i)
-          .mul(tileColumns)
-          .add(column),
-        value,
-      ),
-    )
+  /** Fills the Q columns in shared memory. `open` gives the reader of a lane. */
+  loadQueries(open: (lane: U32) => RowReader): void {
+    const { k, lanes, queries } = this
+    for (let first = 0; first < lanes; first += rowsAtOnce) {
+      const lane = this.loadRow.add(first)
+      const load = (): void => this.loadRows(queries, tileColumns, [lane], open)
+      if (lanes < rowsAtOnce) k.when(lane.lt(lanes), load)
+      else load()
+    }
   }
 
-  /** Fills the K or V columns in shared memory; `column` is the same in all calls of a thread. */
-  loadKeys(load: (key: U32, column: U32) => F32): void {
-    const { half, column, keys, k } = this
-    const step = 2 * loadsAtOnce
-    for (const first of k.range(tileKeys, { step })) {
-      const rows = Array.from({ length: loadsAtOnce }, (_, i) => first.add(half).add(2 * i))
-      const loaded = rows.map(row => load(row, column))
-      loaded.forEach((value, i) => keys.store(rows[i]!.mul(keyPitch).add(column), value))
-    }
+  /** Fills the K or V columns in shared memory. `open` gives the reader of a key of the tile. */
+  loadKeys(open: (key: U32) => RowReader): void {
+    for (const first of this.k.range(tileKeys, { start: this.loadRow, step: 2 * rowsAtOnce }))
+      this.loadRows(this.keys, keyPitch, [first, first.add(rowsAtOnce)], open)
   }
 
   /** Puts a condition of the thread's key and each of its lanes where `conditionsOf` finds it, in place of P. */
@@ -237,6 +244,18 @@ export class AttentionTile {
       const outputs = this.o.map((block, b) => ({ column: this.column.add(b * tileColumns), o: block[i]! }))
       use(this.half.mul(own).add(i), outputs)
     }
+  }
+
+  /** All loads are under way before the first is waited for. */
+  private loadRows(to: SharedArray<'f32'>, pitch: number, rows: readonly U32[], open: (row: U32) => RowReader): void {
+    const loaded = rows.map(row => {
+      const read = open(row)
+      return columnSteps.map(step => read(step))
+    })
+    rows.forEach((row, i) => {
+      const first = row.mul(pitch).add(this.loadColumn)
+      columnSteps.forEach((step, j) => to.store(first.add(step), loaded[i]![j]!))
+    })
   }
 
   /** Folds the row of S or P of a lane. */

@@ -1,8 +1,8 @@
 /** Launches that write numbers known to the host into scratch memory, for kernels that index them. */
 
 import { kernel } from '../lang/kernel.ts'
-import { f32, output, type Params, u32 } from '../lang/params.ts'
 import { type KernelLaunch, specialize } from '../lang/launch.ts'
+import { f32, output, type Params, u32 } from '../lang/params.ts'
 import type { Target } from '../lang/types.ts'
 import type { Val } from '../lang/value.ts'
 

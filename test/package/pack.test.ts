@@ -12,7 +12,7 @@ let folder: string
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), 'sparse-mla-pack-test-'))
   execFileSync(process.execPath, ['--import', 'tsx', 'scripts/pack.ts', '--fast', join(folder, 'pack')], { cwd: root })
-})
+}, 300_000)
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
 const pathOf = (tool: string): string => execFileSync('sh', ['-c', `command -v ${tool}`], { encoding: 'utf8' }).trim()

@@ -92,8 +92,8 @@ export const traceDense: (config: DenseConfig) => Kernel = specialize((c: DenseC
       name: `dense_prefill_portable_${c.qNope}`,
       target: c.target,
       threads: tileThreads,
-      // Masks of several leaves take registers of their own.
-      residentBlocks: c.mask.length > 1 ? tileBlocks - 1 : tileBlocks,
+      // Masks of several leaves take registers beside those of a wide V.
+      residentBlocks: c.mask.length > 1 || c.valueBlocks > 4 ? tileBlocks - 1 : tileBlocks,
       params: { ...callParams(c), ...keysParams(c.keys), ...maskParams(c.mask) },
     },
     (k, bound) => new Attend(k, c, bound as unknown as Call, bound).run(),
@@ -204,13 +204,15 @@ class Attend {
 
   private addValues(s: SequenceKeys, base: U32, isRead: (index: U32) => Pred, full: Pred): void {
     const { k, c, p, tile, keys } = this
-    const firstColumn = this.slice.mul(sliceColumns).add(k.threadIdx.rem(tileColumns))
+    const firstColumn = this.slice.mul(sliceColumns).add(tile.loadColumn)
     for (let block = 0; block < c.valueBlocks; block++) {
       if (block > 0) k.barrier()
       const column = firstColumn.add(block * tileColumns)
-      const inside = column.lt(p.vDim)
-      const read = keys.reader('v', s, base, column)!
-      tile.loadKeys(index => read(index, isRead(index).and(inside)))
+      const open = keys.reader('v', s, base, column)!
+      tile.loadKeys(index => {
+        const [read, exists] = [open(index), isRead(index)]
+        return step => read(exists.and(column.add(step).lt(p.vDim)), step)
+      })
       k.barrier()
       k.whenUniform(
         full,

@@ -5,7 +5,7 @@ import type { KernelBuilder } from '../../lang/builder.ts'
 import { type FloatBufferDtype, input, type Params, u32 } from '../../lang/params.ts'
 import type { SharedArray } from '../../lang/shared.ts'
 import type { Val } from '../../lang/value.ts'
-import { tileKeys } from '../attention-tile.ts'
+import { columnAt, tileKeys } from '../attention-tile.ts'
 import { type PoolParams, poolRowOf } from '../pool-row.ts'
 
 type U32 = Val<'u32'>
@@ -53,6 +53,9 @@ export interface SequenceKeys {
   readonly keyEnd: U32
   readonly firstKey: U32
 }
+
+/** The reader of a key of the tile. */
+export type OpenRow = (index: U32) => (condition: Pred, step: U32 | number) => F32
 
 /** The 32 keys of a tile. */
 export class KeyTile {
@@ -111,13 +114,11 @@ export class KeyTile {
     return most.ne(nowhere)
   }
 
-  /** Reads column `column` of the tile's keys where the condition holds, else 0. Absent for a tensor the call has not. */
-  reader(
-    name: RowName,
-    { firstKey }: SequenceKeys,
-    base: U32,
-    column: U32,
-  ): ((index: U32, condition: Pred) => F32) | undefined {
+  /**
+   * Readers of the tile's keys from column `column` on: the element some columns on where the condition holds, else 0.
+   * Absent for a tensor that the call has not.
+   */
+  reader(name: RowName, { firstKey }: SequenceKeys, base: U32, column: U32 | number): OpenRow | undefined {
     const { k, place } = this
     const rows = this.c[name]
     if (rows === undefined) return undefined
@@ -125,11 +126,12 @@ export class KeyTile {
     const { values, blockStride, rowStride, headStride } = bound as unknown as RowsBound
     const first = k.offset(column, this.kvHead, headStride)
     const contiguous = firstKey.add(base)
-    return (index, condition) => {
-      const at = rows.paged
+    return index => {
+      const row = rows.paged
         ? k.offset(k.offset(first, place!.block.load(index), blockStride), place!.row.load(index), rowStride)
         : k.offset(first, contiguous.add(index), rowStride)
-      return values.loadIf(condition, at) as F32
+      return (condition, step) =>
+        values.loadIf(condition, typeof step === 'number' ? columnAt(k, row, step) : k.offset(row, step, 1)) as F32
     }
   }
 }

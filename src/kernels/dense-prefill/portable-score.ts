@@ -4,7 +4,7 @@ import type { Buffer } from '../../lang/buffer.ts'
 import type { KernelBuilder } from '../../lang/builder.ts'
 import type { FloatBufferDtype } from '../../lang/params.ts'
 import type { Val } from '../../lang/value.ts'
-import { type AttentionTile, exp, tileColumns } from '../attention-tile.ts'
+import { type AttentionTile, columnAt, exp, type RowReader, tileColumns } from '../attention-tile.ts'
 import type { KeyTile, SequenceKeys } from './portable-keys.ts'
 import type { Lanes } from './portable-lanes.ts'
 
@@ -57,7 +57,7 @@ export class Scorer {
   scores(s: SequenceKeys, base: U32, isRead: (index: U32) => Pred): readonly F32[] {
     const { tile, keys } = this.parts
     const dots = this.dots(s, base, isRead)
-    const keyScale = keys.reader('keyScale', s, base, this.k.const('u32', 0))?.(tile.key, isRead(tile.key))
+    const keyScale = keys.reader('keyScale', s, base, 0)?.(tile.key)(isRead(tile.key), 0)
     return tile.scoreLanes().map((lane, i) => {
       const product = dots[i]!.mul(this.factorOf(lane))
       return this.modified(keyScale === undefined ? product : product.mul(keyScale), lane, base.add(tile.key))
@@ -91,39 +91,49 @@ export class Scorer {
       tile.addDots(dots)
       k.barrier()
     }
-    const own = k.threadIdx.rem(tileColumns)
+    const { loadColumn } = tile
     for (const first of k.range(p.nope, { step: tileColumns })) {
-      const column = first.add(own)
-      const inside = column.lt(p.nope)
-      const read = keys.reader('nope', s, base, column)!
-      tile.loadQueries(lane => this.query(p.qNope, p.qNopeTokenStride, p.qNopeHeadStride, lane, column, inside))
-      tile.loadKeys(index => read(index, isRead(index).and(inside)))
+      const column = first.add(loadColumn)
+      const open = keys.reader('nope', s, base, column)!
+      const inside = (step: number): Pred => column.add(step).lt(p.nope)
+      tile.loadQueries(lane => {
+        const { exists, read } = this.query(p.qNope, p.qNopeTokenStride, p.qNopeHeadStride, lane, column)
+        return step => read(exists.and(inside(step)), step)
+      })
+      tile.loadKeys(index => {
+        const [read, exists] = [open(index), isRead(index)]
+        return step => read(exists.and(inside(step)), step)
+      })
       add()
     }
-    const rope = keys.reader('rope', s, base, own)!
-    const scales = keys.reader('ropeScales', s, base, own.add(p.ropeFirst).div(p.ropeScaleBlock))
-    tile.loadQueries(lane => this.query(p.qRope, p.qRopeTokenStride, p.qRopeHeadStride, lane, own))
-    tile.loadKeys(index => {
-      const exists = isRead(index)
-      const value = rope(index, exists)
-      return scales === undefined ? value : value.mul(scales(index, exists))
+    tile.loadQueries(lane => {
+      const { exists, read } = this.query(p.qRope, p.qRopeTokenStride, p.qRopeHeadStride, lane, loadColumn)
+      return step => read(exists, step)
     })
+    tile.loadKeys(index => this.rope(s, base, index, isRead(index)))
     add()
     return dots
   }
 
-  private query(
-    from: Buffer<FloatBufferDtype>,
-    tokenStride: U32,
-    headStride: U32,
-    lane: U32,
-    column: U32,
-    inside?: Pred,
-  ): F32 {
+  /** The reader of a key's rope, scaled. */
+  private rope(s: SequenceKeys, base: U32, index: U32, exists: Pred): RowReader {
+    const { p } = this
+    const { tile, keys } = this.parts
+    const read = keys.reader('rope', s, base, tile.loadColumn)!(index)
+    const scales = keys.reader('ropeScales', s, base, 0)?.(index)
+    return step => {
+      const value = read(exists, step)
+      if (scales === undefined) return value
+      return value.mul(scales(exists, tile.loadColumn.add(step).add(p.ropeFirst).div(p.ropeScaleBlock)))
+    }
+  }
+
+  private query(from: Buffer<FloatBufferDtype>, tokenStride: U32, headStride: U32, lane: U32, column: U32) {
     const { k } = this
     const { real, token, head } = this.parts.lanes.at(lane)
-    const at = k.offset(k.offset(column, token, tokenStride), head, headStride)
-    return from.loadIf(inside === undefined ? real : real.and(inside), at) as F32
+    const row = k.offset(k.offset(column, token, tokenStride), head, headStride)
+    const read = (condition: Pred, step: number): F32 => from.loadIf(condition, columnAt(k, row, step)) as F32
+    return { exists: real, read }
   }
 }
 

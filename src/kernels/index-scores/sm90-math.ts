@@ -6,8 +6,8 @@
  *   x + |x| = 2 relu(x), exact; the factor 1/2 goes into kScale
  */
 
-import type { KernelBuilder } from '../../lang/builder.ts'
 import type { Accumulator } from '../../lang/accumulator.ts'
+import type { KernelBuilder } from '../../lang/builder.ts'
 import type { Val, Var } from '../../lang/value.ts'
 import { poolRowOf } from '../pool-row.ts'
 import { columnsFor, type IndexScoresSm90Config, type Sm90Params, tileKeys } from './sm90-config.ts'

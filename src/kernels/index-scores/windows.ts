@@ -14,7 +14,7 @@ import type { Target } from '../../lang/types.ts'
 import type { Val } from '../../lang/value.ts'
 import type { DeviceTable } from '../../ops/op.ts'
 import type { DeviceTensor } from '../../tensor/device-tensor.ts'
-import { tokenLayout, type TokenLayout, tokenPlace } from '../token-place.ts'
+import { type TokenLayout, tokenLayout, tokenPlace } from '../token-place.ts'
 import type { TokenWindowsProblem } from './problem.ts'
 
 const threads = 128

@@ -14,7 +14,15 @@ import { specialize } from '../../lang/launch.ts'
 import { type FloatBufferDtype, f32, input, output, type Params, u32 } from '../../lang/params.ts'
 import type { Target } from '../../lang/types.ts'
 import type { Val } from '../../lang/value.ts'
-import { AttentionTile, tileBlocks, tileColumns, tileKeys, tileThreads } from '../attention-tile.ts'
+import {
+  AttentionTile,
+  columnAt,
+  type RowReader,
+  tileBlocks,
+  tileColumns,
+  tileKeys,
+  tileThreads,
+} from '../attention-tile.ts'
 import { candidates, RowTile, type SourceBound, type SourceConfig, sourceParams } from './portable-keys.ts'
 import { type BlockToken, finish, leavePartial, nope } from './portable-output.ts'
 
@@ -205,7 +213,7 @@ class Attend {
     const dots = k.vars('f32', tile.threadLanes, 0)
     const wide = c.packed ? nope : this.c.width
     const add = (first: U32, keyFirst: U32, part: 'values' | 'rope'): void => {
-      tile.loadQueries((lane, column) => this.query(lane, column.add(first)))
+      tile.loadQueries(lane => this.query(lane, first.add(tile.loadColumn)))
       tile.loadKeys(this.columns(c, s, keyFirst, part))
       k.barrier()
       tile.addDots(dots)
@@ -222,15 +230,17 @@ class Attend {
     })
   }
 
-  /** Reads the thread's column, of the 64 from `first` on, of a row of the tile. */
-  private columns(c: SourceConfig, s: SourceBound, first: U32, part: 'values' | 'rope'): (key: U32) => F32 {
-    return this.rows.reader(c, s, first.add(this.k.threadIdx.rem(tileColumns)), part)
+  /** Readers of the 64 columns of the tile's rows from `first` on. */
+  private columns(c: SourceConfig, s: SourceBound, first: U32, part: 'values' | 'rope'): (key: U32) => RowReader {
+    return this.rows.reader(c, s, { first, column: first.add(this.tile.loadColumn), part })
   }
 
-  private query(lane: U32, column: U32): F32 {
+  private query(lane: U32, column: U32): RowReader {
     const { k, p, token } = this
     const head = this.firstHead.add(lane)
     const row = k.offset(k.offset(column, token.sequence, p.qSequenceStride), token.query, p.qQueryStride)
-    return p.q.loadIf(head.lt(p.heads), k.offset(row, head, p.qHeadStride)) as F32
+    const base = k.offset(row, head, p.qHeadStride)
+    const exists = head.lt(p.heads)
+    return step => p.q.loadIf(exists, columnAt(k, base, step)) as F32
   }
 }

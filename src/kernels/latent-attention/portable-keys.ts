@@ -5,6 +5,7 @@ import type { KernelBuilder } from '../../lang/builder.ts'
 import { type FloatBufferDtype, input, type Params, u32 } from '../../lang/params.ts'
 import type { SharedArray } from '../../lang/shared.ts'
 import type { Val } from '../../lang/value.ts'
+import { columnAt, type RowReader } from '../attention-tile.ts'
 import { poolRowOf } from '../pool-row.ts'
 
 type U32 = Val<'u32'>
@@ -166,22 +167,32 @@ export class RowTile {
     return this.scale.load(index)
   }
 
-  /** Reads element `column` of rows: 0 of a row that does not count, which is not read. Scales of blocks are applied. */
-  reader(c: SourceConfig, s: SourceBound, column: U32, part: 'values' | 'rope'): (index: U32) => F32 {
+  /**
+   * Readers of rows from column `column` on, of which `first` is the same in all threads and a multiple of 16: 0 of a row
+   * that does not count, which is not read. Scales of blocks are applied.
+   */
+  reader(
+    c: SourceConfig,
+    s: SourceBound,
+    { first, column, part }: { readonly first: U32; readonly column: U32; readonly part: 'values' | 'rope' },
+  ): (index: U32) => RowReader {
     const { k } = this
     const [buffer, blockStride, rowStride] =
       part === 'rope'
         ? [s.rope, s.ropeBlockStride, s.ropeRowStride]
         : [s.values, s.valuesBlockStride, s.valuesRowStride]
     const scaled = c.scales === 'block' && part === 'values'
-    const scaleColumn = scaled ? column.div(s.scaleBlock) : column
     return index => {
       const [block, row] = [this.block.load(index), this.row.load(index)]
       const exists = block.ne(nowhere)
-      const value = buffer.loadIf(exists, k.offset(k.offset(column, block, blockStride), row, rowStride)) as F32
-      if (!scaled) return value
-      const at = k.offset(k.offset(scaleColumn, block, s.scalesBlockStride), row, s.scalesRowStride)
-      return value.mul(s.scales.loadIf(exists, at))
+      const base = k.offset(k.offset(column, block, blockStride), row, rowStride)
+      const read = (step: number): F32 => buffer.loadIf(exists, columnAt(k, base, step)) as F32
+      if (!scaled) return read
+      const scales = k.offset(k.offset(0, block, s.scalesBlockStride), row, s.scalesRowStride)
+      // Blocks of scales are multiples of 16 columns, so the 16 columns that a row's threads read at once share one.
+      const scaleAt = (step: number): F32 =>
+        s.scales.loadIf(exists, k.offset(scales, first.add(step).div(s.scaleBlock), 1))
+      return step => read(step).mul(scaleAt(step))
     }
   }
 }

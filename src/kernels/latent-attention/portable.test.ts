@@ -155,13 +155,14 @@ describe('numbers', () => {
 })
 
 describe('splits', () => {
-  const { args } = denseCase({ variant: 'f32', lengths: [700, 300, 257, 3], queries: 1, heads: 1, pool: { layers: 1 } })
+  const { args } = denseCase({ variant: 'f32', lengths: [290, 257, 3], queries: 1, heads: 1, pool: { layers: 1 } })
   const invariant = { ...args, batchInvariant: true }
+  const whole = dense(invariant)
 
   test('a row alone, with the least table, has the bits of the row in the batch', async () => {
-    const batch = await dense(invariant)
+    const batch = await whole
     expectLatent('f32', batch, denseDecodeReference(args))
-    for (const [b, keys] of [700, 300, 257, 3].entries()) {
+    for (const [b, keys] of [290, 257, 3].entries()) {
       const blockTable = args.blockTable.narrow(0, b, 1).narrow(1, 0, Math.ceil(keys / 16)) as Tensor<'u32'>
       const cacheLength = args.cacheLength.narrow(0, b, 1) as Tensor<'u32'>
       const alone = { ...invariant, q: args.q.narrow(0, b, 1), blockTable, cacheLength }
@@ -170,11 +171,11 @@ describe('splits', () => {
   })
 
   test('windows of tokens that fit a small budget, and another order of warps: the same bits', async () => {
-    const small = new SimDevice('sm_90a', { scratchBytes: 14_000, seed: 5 })
+    const small = new SimDevice('sm_90a', { scratchBytes: 9000, seed: 5 })
     const [narrowPlan, plan] = [denseDecode.plan(small, invariant), denseDecode.plan(device, invariant)]
-    expect(narrowPlan.scratchBytes).toBeLessThanOrEqual(14_000)
-    expect(plan.scratchBytes).toBeGreaterThan(14_000)
-    expectSame(await run(small, denseDecode, invariant), await dense(invariant))
+    expect(narrowPlan.scratchBytes).toBeLessThanOrEqual(9000)
+    expect(plan.scratchBytes).toBeGreaterThan(9000)
+    expectSame(await run(small, denseDecode, invariant), await whole)
   })
 
   test('a batch that fills the device alone is not split, unless the bits must not depend on it', () => {

@@ -10,8 +10,8 @@ import {
   runDense,
   u32,
 } from '../../../test/dense-cases.ts'
-import { assembles, conformanceOf } from '../../../test/gpu-cases.ts'
 import { attentionF32, attentionLse, expectGate } from '../../../test/gates.ts'
+import { assembles, conformanceOf } from '../../../test/gpu-cases.ts'
 import { seeded } from '../../../test/random.ts'
 import { type DensePrefillArgs, densePrefill } from '../../ops/dense-prefill.ts'
 import { SimDevice } from '../../sim/device.ts'

@@ -1,6 +1,6 @@
 import { afterAll, expect, test } from 'vitest'
-import { conformanceOf, assembles } from '../../../test/gpu-cases.ts'
 import { compare, expectGate, f32Output, sameBits } from '../../../test/gates.ts'
+import { assembles, conformanceOf } from '../../../test/gpu-cases.ts'
 import { seeded } from '../../../test/random.ts'
 import { collect, normals, poisonedOutputs } from '../../conformance/data.ts'
 import { type MergeStatesArgs, mergeStates } from '../../ops/merge-states.ts'

@@ -47,8 +47,8 @@ export const columnAt = (k: KernelBuilder, base: Val<'offset'>, step: number): V
 const log2e = Math.log2(Math.E)
 const ln2 = Math.LN2
 
-/** e^x. */
-export const exp = (k: KernelBuilder, x: F32): F32 => k.exp2(x.mul(log2e))
+/** e^(x · unit), for a power of two. */
+export const exp = (k: KernelBuilder, x: F32, unit = 1): F32 => k.exp2(x.mul(log2e * unit))
 /** ln x. */
 export const ln = (k: KernelBuilder, x: F32): F32 => k.log2(x).mul(ln2)
 
@@ -189,8 +189,8 @@ export class AttentionTile {
     const before = lanes.map(lane => this.maximum.load(lane))
     const tops = lanes.map((lane, i) => this.overKeys(lane, before[i]!, (top, score) => top.max(score)))
     const shifts = tops.map(shiftOf)
-    const decays = before.map((m, i) => exp(k, m.sub(shifts[i]!).mul(unit)))
-    const p = scores.map((score, i) => exp(k, score.sub(shifts[i]!).mul(unit)))
+    const decays = before.map((m, i) => exp(k, m.sub(shifts[i]!), unit))
+    const p = scores.map((score, i) => exp(k, score.sub(shifts[i]!), unit))
     k.barrier()
     cells.forEach((cell, i) => weights.store(cell, hidden === undefined ? p[i]! : hidden[i]!.not().select(p[i]!, -1)))
     k.barrier()

@@ -67,7 +67,7 @@ const traceMergeSplits = specialize((c: Config) =>
     const l = k.var('f32', 0)
     const weightOf = (split: typeof row) => {
       const state = stateOf(split)
-      const weight = exp(k, state.m.sub(m).mul(c.unit))
+      const weight = exp(k, state.m.sub(m), c.unit)
       // A split that has keys but no weight may have m = -inf.
       return { ...state, weight: state.l.ne(0).select(weight, 0), takesPart: state.l.ne(emptySplit) }
     }

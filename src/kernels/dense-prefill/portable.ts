@@ -30,10 +30,14 @@ export function planDensePrefillPortable(request: Request): GpuPlan {
   const { op, tokens, heads, vDim, splits, scoreMod } = problem
   const target = limits.target as Target
   const { partial, states } = splitBytes({ splits, heads, dim: vDim })
-  const fixed = { spans: spanBytes(tokens), slopes: 4 * scoreMod.slopes.length }
-  const budget = Math.max(1, Math.floor((limits.scratchBytes - fixed.spans - fixed.slopes) / (partial + states)))
+  const [spans, slopes] = [spanBytes(tokens), 4 * scoreMod.slopes.length]
+  const budget = Math.max(1, Math.floor((limits.scratchBytes - spans - slopes) / (partial + states)))
   const window = splits === 1 ? tokens : Math.min(tokens, budget)
-  const scratch = { ...fixed, ...(splits === 1 ? {} : { partial: window * partial, states: window * states }) }
+  const scratch = {
+    spans,
+    ...(slopes === 0 ? {} : { slopes }),
+    ...(splits === 1 ? {} : { partial: window * partial, states: window * states }),
+  }
   const launches = tokens === 0 ? [] : [spansLaunch(request), ...constantLaunches(target, 'slopes', scoreMod.slopes)]
   for (let firstToken = 0; firstToken < tokens; firstToken += window) {
     const count = Math.min(window, tokens - firstToken)
@@ -115,7 +119,7 @@ function sizeArgs({ problem, inputs }: Request): Record<string, LaunchArg> {
   return {
     ...{ qScale: inputs.qScale, sink: inputs.sink, scale, cap: scoreMod.cap, nope, vDim },
     ropeFirst: rope.first,
-    ropeScaleBlock: Math.max(1, rope.scaleBlock),
+    ropeScaleBlock: Math.min(Math.max(1, rope.scaleBlock), rope.first + ropeWidth),
     blockTable: table,
     tableStride: table?.strides[0] ?? 0,
     maxPages: table?.shape[1] ?? 0,

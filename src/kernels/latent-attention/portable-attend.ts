@@ -75,6 +75,7 @@ const callParams = ({ q, out }: AttendConfig) => ({
   maxLogitsQueryStride: u32('elements'),
   queries: u32('queries of a sequence'),
   heads: u32('heads'),
+  groups: u32('groups of heads'),
   firstToken: u32('token of the first block'),
   splits: u32('blocks of a token and group of heads'),
   minSplitKeys: u32('least candidates of a split'),
@@ -137,14 +138,17 @@ class Attend {
     this.sources = sources
     this.tile = new AttentionTile(k, { lanes: c.lanes, valueBlocks })
     this.rows = new RowTile(k, tileKeys)
-    const local = k.blockIdx.x.div(p.splits)
-    this.split = k.blockIdx.x.sub(local.mul(p.splits))
+    // Groups of heads are neighbours: they read the same rows.
+    const piece = k.blockIdx.x.div(p.groups)
+    const group = k.blockIdx.x.sub(piece.mul(p.groups))
+    const local = piece.div(p.splits)
+    this.split = piece.sub(local.mul(p.splits))
     const token = local.add(p.firstToken)
     const sequence = token.div(p.queries)
     const query = token.sub(sequence.mul(p.queries))
     const rows = c.validLength ? p.validLength.load(sequence).min(p.queries) : p.queries
     this.token = { local, sequence, query, rows }
-    this.firstHead = k.blockIdx.y.mul(c.lanes)
+    this.firstHead = group.mul(c.lanes)
   }
 
   run(): void {

@@ -61,6 +61,7 @@ function attendLaunch(request: Request, splits: number, firstToken: number, toke
   const { problem, inputs, limits } = request
   const { heads } = problem
   const lanes = lanesFor(heads)
+  const groups = Math.ceil(heads / lanes)
   const sources = problem.sources.map(source => sourceArgs(source, problem, inputs))
   const config: AttendConfig = {
     target: limits.target as Target,
@@ -77,11 +78,11 @@ function attendLaunch(request: Request, splits: number, firstToken: number, toke
   const named = sources.flatMap(({ args }, i) => Object.entries(args).map(([name, arg]) => [sourceName(name, i), arg]))
   return {
     kernel: traceAttend(config),
-    grid: [tokens * splits, Math.ceil(heads / lanes)],
+    grid: [tokens * splits * groups, 1],
     args: {
       ...callArgs(request),
       ...Object.fromEntries(named),
-      ...{ splits, firstToken },
+      ...{ splits, groups, firstToken },
       partial: splits > 1 ? { scratch: 'partial' } : undefined,
       states: splits > 1 ? { scratch: 'states' } : undefined,
     },
@@ -177,7 +178,8 @@ function sourceArgs(
       ...layerOf('values', values, layer),
       ...layerOf('scales', scales, layer),
       ...layerOf('rope', rope, layer),
-      ...{ scaleBlock, pageSize, blocks, slots, topk, indices, lengths, logical },
+      ...{ pageSize, blocks, slots, topk, indices, lengths, logical },
+      scaleBlock: Math.min(scaleBlock, width),
       ...tokenStrides('indices', indices, 1),
       ...tokenStrides('lengths', lengths, 0),
       ...tokenStrides('logical', logical, 1),

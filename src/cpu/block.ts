@@ -1,33 +1,11 @@
-/** A block of the device's memory under one or more tensors. */
+/** Blocks of WASM memory under tensors. */
 
-import type { Allocation, DeviceTensor, TensorOwner } from '../tensor/device-tensor.ts'
-import { Losses, rangeOf } from '../tensor/losses.ts'
+import type { DeviceTensor } from '../tensor/device-tensor.ts'
+import { type Losses, rangeOf } from '../tensor/losses.ts'
+import { OwnedBlock } from '../tensor/owned-block.ts'
 
-export class Block implements Allocation {
-  readonly owner: TensorOwner
-  readonly address: number
-  readonly bytes: number
-  readonly losses: Losses = new Losses()
-  disposed = false
-  private readonly release: () => void
-
-  constructor(owner: TensorOwner, address: number, bytes: number, release: () => void) {
-    this.owner = owner
-    this.address = address
-    this.bytes = bytes
-    this.release = release
-  }
-
-  get failure(): Error | undefined {
-    return this.losses.first
-  }
-
-  dispose(): void {
-    if (this.disposed) return
-    this.disposed = true
-    this.release()
-  }
-}
+/** The address is an offset into the WASM memory. */
+export class Block extends OwnedBlock<number> {}
 
 export const lossesOf = (t: DeviceTensor): Losses => (t.allocation as Block).losses
 

@@ -5,8 +5,9 @@
 
 import type { Bindings, CallOptions, Device, DeviceLimits, Plan } from '../device.ts'
 import { type Dtype, dtypeInfo, type StorageOf } from '../dtypes/dtype.ts'
-import { DeviceError, DisposedError, DtypeError, MemoryError, ShapeError } from '../errors.ts'
+import { DeviceError, DisposedError, MemoryError } from '../errors.ts'
 import { DeviceTensor } from '../tensor/device-tensor.ts'
+import { checkWrite } from '../tensor/owned-block.ts'
 import { checkShape, reachOf, rowMajor, type Shape, sizeOf } from '../tensor/shape.ts'
 import { Tensor, tensor } from '../tensor/tensor.ts'
 import { addressOf, Block, lossesOf } from './block.ts'
@@ -110,15 +111,7 @@ export class CpuDevice implements Device {
   write<D extends Dtype>(target: DeviceTensor<D>, source: Tensor<D>): void {
     this.assertLive('write')
     this.assertOwn('write', 'target', target)
-    if (target.dtype !== source.dtype)
-      throw new DtypeError({ where: 'write', argument: 'source', given: source.dtype, allowed: target.dtype })
-    if (`${target.shape}` !== `${source.shape}`)
-      throw new ShapeError({
-        where: 'write',
-        argument: 'source',
-        given: [...source.shape],
-        allowed: `[${target.shape}]`,
-      })
+    checkWrite(target, source)
     const snapshot = source.clone()
     void this.enqueue(async () => {
       const storage = this.codesAt(target)

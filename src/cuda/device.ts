@@ -5,9 +5,10 @@
 
 import type { Bindings, CallOptions, Device, DeviceLimits, Plan } from '../device.ts'
 import { type Dtype, dtypeInfo, type StorageOf } from '../dtypes/dtype.ts'
-import { AbortedError, DeviceError, DisposedError, DtypeError, MemoryError, ShapeError, ValueError } from '../errors.ts'
+import { AbortedError, DeviceError, DisposedError, MemoryError, ValueError } from '../errors.ts'
 import type { GpuPlan } from '../lang/launch.ts'
 import { DeviceTensor } from '../tensor/device-tensor.ts'
+import { checkWrite } from '../tensor/owned-block.ts'
 import { checkShape, reachOf, rowMajor, type Shape, sizeOf } from '../tensor/shape.ts'
 import { Tensor, tensor } from '../tensor/tensor.ts'
 import { addressOf, allocationOf, CudaAllocation } from './allocation.ts'
@@ -105,15 +106,7 @@ export class CudaDevice implements Device {
     this.begin('write')
     this.assertOwn('write', 'target', target)
     this.refuseRecording('write')
-    if (target.dtype !== source.dtype)
-      throw new DtypeError({ where: 'write', argument: 'source', given: source.dtype, allowed: target.dtype })
-    if (`${target.shape}` !== `${source.shape}`)
-      throw new ShapeError({
-        where: 'write',
-        argument: 'source',
-        given: [...source.shape],
-        allowed: `[${target.shape}]`,
-      })
+    checkWrite(target, source)
     this.copyRows(target, source.codes())
     allocationOf(target).losses.restore(target)
   }

@@ -4,11 +4,12 @@
 
 import type { Bindings, CallOptions, Device, DeviceLimits, Plan } from '../device.ts'
 import { type Dtype, dtypeInfo, type StorageOf } from '../dtypes/dtype.ts'
-import { AbortedError, DisposedError, DtypeError, FaultError, MemoryError, ShapeError } from '../errors.ts'
+import { AbortedError, DisposedError, FaultError, MemoryError } from '../errors.ts'
 import type { GpuPlan, LaunchArg } from '../lang/launch.ts'
 import type { Param } from '../lang/params.ts'
 import type { Target } from '../lang/types.ts'
 import { type Allocation, DeviceTensor, type TensorOwner } from '../tensor/device-tensor.ts'
+import { checkWrite } from '../tensor/owned-block.ts'
 import { checkShape, reachOf, rowMajor, type Shape, sizeOf } from '../tensor/shape.ts'
 import { Tensor, tensor } from '../tensor/tensor.ts'
 import { Counters } from './counters.ts'
@@ -99,15 +100,7 @@ export class SimDevice implements Device {
   write<D extends Dtype>(target: DeviceTensor<D>, source: Tensor<D>): void {
     this.assertLive('write')
     target.assertLive('write', 'target')
-    if (target.dtype !== source.dtype)
-      throw new DtypeError({ where: 'write', argument: 'source', given: source.dtype, allowed: target.dtype })
-    if (`${target.shape}` !== `${source.shape}`)
-      throw new ShapeError({
-        where: 'write',
-        argument: 'source',
-        given: [...source.shape],
-        allowed: `[${target.shape}]`,
-      })
+    checkWrite(target, source)
     allocationOf(target).failure = undefined
     if (source.size === 0) return
     const { bytes } = dtypeInfo[target.dtype]

@@ -2,7 +2,7 @@
 
 import type { KernelBuilder } from '../lang/builder.ts'
 import type { Val } from '../lang/value.ts'
-import { exp, ln } from './attention-tile.ts'
+import { exp, ln } from './exponential.ts'
 
 type F32 = Val<'f32'>
 

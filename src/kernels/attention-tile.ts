@@ -13,6 +13,8 @@
 import type { KernelBuilder } from '../lang/builder.ts'
 import type { SharedArray } from '../lang/shared.ts'
 import type { Val, Var } from '../lang/value.ts'
+import { exp } from './exponential.ts'
+import type { RowReader } from './row-reader.ts'
 
 type U32 = Val<'u32'>
 type F32 = Val<'f32'>
@@ -36,21 +38,6 @@ const rowsAtOnce = tileThreads / rowThreads
 
 /** Query vectors of a block, for so many in all. */
 export const lanesFor = (queries: number): 4 | 8 | 16 => (queries <= 4 ? 4 : queries <= 8 ? 8 : 16)
-
-/** Reads of one row, of the thread's first column and those some columns on. */
-export type RowReader = (step: number) => F32
-
-/** The element `step` columns after the one at `base`. */
-export const columnAt = (k: KernelBuilder, base: Val<'offset'>, step: number): Val<'offset'> =>
-  step === 0 ? base : k.offset(base, step, 1)
-
-const log2e = Math.log2(Math.E)
-const ln2 = Math.LN2
-
-/** e^(x · unit), for a power of two. */
-export const exp = (k: KernelBuilder, x: F32, unit = 1): F32 => k.exp2(x.mul(log2e * unit))
-/** ln x. */
-export const ln = (k: KernelBuilder, x: F32): F32 => k.log2(x).mul(ln2)
 
 /** What is subtracted from scores: a lane whose scores are all -inf has no maximum, its weights are 0 and not NaN. */
 const shiftOf = (top: F32): F32 => top.ne(Number.NEGATIVE_INFINITY).select(top, 0)

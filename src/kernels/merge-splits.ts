@@ -13,7 +13,7 @@ import { input, output, u32 } from '../lang/params.ts'
 import type { Target } from '../lang/types.ts'
 import type { DeviceTensor } from '../tensor/device-tensor.ts'
 import { finishRow, finishValue } from './attention-finish.ts'
-import { exp } from './attention-tile.ts'
+import { exp } from './exponential.ts'
 import { tokenStrides } from './token-strides.ts'
 
 const threads = 128

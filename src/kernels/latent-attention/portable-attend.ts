@@ -14,15 +14,8 @@ import { specialize } from '../../lang/launch.ts'
 import { type FloatBufferDtype, f32, input, output, type Params, u32 } from '../../lang/params.ts'
 import type { Target } from '../../lang/types.ts'
 import type { Val } from '../../lang/value.ts'
-import {
-  AttentionTile,
-  columnAt,
-  type RowReader,
-  tileBlocks,
-  tileColumns,
-  tileKeys,
-  tileThreads,
-} from '../attention-tile.ts'
+import { AttentionTile, tileBlocks, tileColumns, tileKeys, tileThreads } from '../attention-tile.ts'
+import { columnAt, type RowReader } from '../row-reader.ts'
 import { candidates, RowTile, type SourceBound, type SourceConfig, sourceParams } from './portable-keys.ts'
 import { type BlockToken, finish, leavePartial, nope } from './portable-output.ts'
 

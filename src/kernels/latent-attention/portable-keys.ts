@@ -5,8 +5,8 @@ import type { KernelBuilder } from '../../lang/builder.ts'
 import { type FloatBufferDtype, input, type Params, u32 } from '../../lang/params.ts'
 import type { SharedArray } from '../../lang/shared.ts'
 import type { Val } from '../../lang/value.ts'
-import { columnAt, type RowReader } from '../attention-tile.ts'
 import { poolRowOf } from '../pool-row.ts'
+import { columnAt, type RowReader } from '../row-reader.ts'
 
 type U32 = Val<'u32'>
 type F32 = Val<'f32'>

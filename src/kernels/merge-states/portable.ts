@@ -16,7 +16,7 @@ import type { Target } from '../../lang/types.ts'
 import type { Val } from '../../lang/value.ts'
 import type { PlanRequest } from '../../ops/op.ts'
 import { finishRow, finishValue } from '../attention-finish.ts'
-import { exp } from '../attention-tile.ts'
+import { exp } from '../exponential.ts'
 import type { MergeStatesProblem } from './problem.ts'
 
 type U32 = Val<'u32'>

@@ -1,4 +1,4 @@
-/** Portable kernels under test: the conformance table on the simulator, and what the assembler says of their PTX. */
+/** Portable kernels under test: the conformance table on a card that has no others, and what the assembler says of PTX. */
 
 import { execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'

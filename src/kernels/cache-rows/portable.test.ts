@@ -7,7 +7,7 @@ import {
   twinIndex,
   twinLatent,
 } from '../../../test/cache-cases.ts'
-import { assembles, conformanceOf } from '../../../test/gpu-cases.ts'
+import { assembles } from '../../../test/gpu-cases.ts'
 import { embedded, expectSameBits, normals } from '../../../test/row-cases.ts'
 import { appendToCache } from '../../ops/append-to-cache.ts'
 import { gatherFromCache } from '../../ops/gather-from-cache.ts'
@@ -20,9 +20,6 @@ import { fromFloats, type Tensor, tensor } from '../../tensor/tensor.ts'
 
 const device = new SimDevice('sm_90a')
 afterAll(() => device.dispose())
-
-conformanceOf('appendToCache', device)
-conformanceOf('gatherFromCache', device)
 
 const list = (...values: number[]): Indices<'slot'> => slots(tensor('i32', [values.length], Int32Array.from(values)))
 const extents = { blocks: 5, layers: 3, pageSize: 3 }

@@ -1,6 +1,6 @@
 import { afterAll, expect, test } from 'vitest'
 import { bitsOf } from '../../../test/gates.ts'
-import { assembles, conformanceOf } from '../../../test/gpu-cases.ts'
+import { assembles } from '../../../test/gpu-cases.ts'
 import { seeded } from '../../../test/random.ts'
 import { embedded, expectSameBits, normals } from '../../../test/row-cases.ts'
 import { encodeArray } from '../../dtypes/convert.ts'
@@ -10,8 +10,6 @@ import { tensor, zeros } from '../../tensor/tensor.ts'
 
 const device = new SimDevice('sm_90a')
 afterAll(() => device.dispose())
-
-conformanceOf('cast', device)
 
 const dtypes: readonly CastDtype[] = ['f32', 'bf16', 'f16', 'e4m3', 'e5m2']
 

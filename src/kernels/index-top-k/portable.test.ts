@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, test } from 'vitest'
-import { assembles, conformanceOf } from '../../../test/gpu-cases.ts'
+import { assembles } from '../../../test/gpu-cases.ts'
 import { pageKeys, randomScoring, u32 } from '../../../test/index-cases.ts'
 import { expectSelection } from '../../../test/selection-cases.ts'
 import { expectIndexTopK, fusedOf } from '../../../test/selection-index-cases.ts'
@@ -10,8 +10,6 @@ import { SimDevice } from '../../sim/device.ts'
 const device = new SimDevice('sm_90a')
 const portable = new SimDevice('sm_80')
 afterAll(() => Promise.all([device.dispose(), portable.dispose()]))
-
-conformanceOf('indexTopK', device)
 
 describe('is indexScores and then topK', () => {
   test.each(['bf16', 'f32', 'e4m3'] as const)('%s keys on a GPU without Hopper instructions', async dtype => {

@@ -6,7 +6,7 @@ import { SimDevice } from '../../sim/device.ts'
 import { fromFloats, type Tensor } from '../../tensor/tensor.ts'
 import { linearReference } from './reference.ts'
 
-const device = new SimDevice('sm_90a')
+const device = new SimDevice('sm_80')
 afterAll(() => device.dispose())
 
 conformanceOf('linear', device)

@@ -1,7 +1,7 @@
 import * as fc from 'fast-check'
 import { afterAll, describe, expect, test } from 'vitest'
 import { bitsOf } from '../../../test/gates.ts'
-import { assembles, conformanceOf } from '../../../test/gpu-cases.ts'
+import { assembles } from '../../../test/gpu-cases.ts'
 import { embedded, normals, poisonedOut } from '../../../test/row-cases.ts'
 import { openCpuDevice } from '../../cpu/device.ts'
 import { decodeValue } from '../../dtypes/convert.ts'
@@ -14,8 +14,6 @@ import { quantizeReference } from './reference.ts'
 const device = new SimDevice('sm_90a')
 const cpu = await openCpuDevice({ threads: 1 })
 afterAll(() => Promise.all([device.dispose(), cpu.dispose()]))
-
-conformanceOf('quantize', device)
 
 type HostArgs = Omit<QuantizeArgs, 'x'> & { readonly x: Tensor<'f32' | 'bf16'> }
 

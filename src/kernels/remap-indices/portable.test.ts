@@ -1,6 +1,6 @@
 import { afterAll, expect, test } from 'vitest'
 import { countPoison, expectGate, poisoned, sameBits } from '../../../test/gates.ts'
-import { assembles, conformanceOf } from '../../../test/gpu-cases.ts'
+import { assembles } from '../../../test/gpu-cases.ts'
 import { u32 } from '../../../test/index-cases.ts'
 import { seeded } from '../../../test/random.ts'
 import { type RemapIndicesArgs, remapIndices } from '../../ops/remap-indices.ts'
@@ -11,8 +11,6 @@ import { remapIndicesReference } from './reference.ts'
 
 const device = new SimDevice('sm_90a')
 afterAll(() => device.dispose())
-
-conformanceOf('remapIndices', device)
 
 const table = (rows: number[][]): Tensor<'u32'> =>
   tensor('u32', [rows.length, rows[0]!.length], Uint32Array.from(rows.flat()))

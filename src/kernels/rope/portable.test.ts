@@ -1,5 +1,5 @@
 import { afterAll, expect, test } from 'vitest'
-import { assembles, conformanceOf } from '../../../test/gpu-cases.ts'
+import { assembles } from '../../../test/gpu-cases.ts'
 import { embedded, expectSameBits, normals } from '../../../test/row-cases.ts'
 import { openCpuDevice } from '../../cpu/device.ts'
 import { type RopeArgs, rope } from '../../ops/rope.ts'
@@ -9,8 +9,6 @@ import { tensor } from '../../tensor/tensor.ts'
 const device = new SimDevice('sm_90a')
 const cpu = await openCpuDevice({ threads: 1 })
 afterAll(() => Promise.all([device.dispose(), cpu.dispose()]))
-
-conformanceOf('rope', device)
 
 const positions = (...values: number[]) => tensor('i32', [values.length], Int32Array.from(values))
 const tables = (half: number) => ({ cos: normals('f32', [9, half], 1), sin: normals('f32', [9, half], 2) })

@@ -9,7 +9,7 @@ import { SimDevice } from '../../sim/device.ts'
 import { fromFloats, tensor } from '../../tensor/tensor.ts'
 import { placeTopK } from './portable.ts'
 
-const device = new SimDevice('sm_90a')
+const device = new SimDevice('sm_80')
 afterAll(() => device.dispose())
 
 conformanceOf('topK', device)

@@ -1,0 +1,3 @@
+import { conformanceShare } from './conformance.ts'
+
+await conformanceShare('prefill')

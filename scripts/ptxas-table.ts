@@ -12,16 +12,39 @@ import { markdownTable } from '../src/cli/table.ts'
 import { listedKernels, targets, traceListed } from '../src/emit/kernels.ts'
 import type { ListedKernel } from '../src/emit/listed-kernel.ts'
 import { emitKernel } from '../src/emit/manifest.ts'
+import { instructions, isRegister, type Operand } from '../src/lang/ir.ts'
+import type { Kernel } from '../src/lang/kernel.ts'
 import { type Assembled, assemble, ptxasVersion, rolesAlone } from '../test/ptxas.ts'
 
 interface Row {
   readonly name: string
   readonly threads: number
   readonly sharedBytes: number
+  /** Of tensor memory. */
+  readonly columns: number
   /** By target; undefined where it lacks the kernel. */
   readonly results: readonly (Assembled | undefined)[]
   /** Roles that move registers, each alone under its own. */
   readonly roles: readonly (Assembled & { readonly role: string; readonly cap: number })[]
+}
+
+/** What MAX states of its kernels of the same structure: threads, registers by role, shared bytes, columns. */
+const stated: Readonly<Record<string, readonly [string, string, string, string]>> = {
+  index_scores_sm100_resident_h64: ['128', 'not stated', '42368', '128'],
+  index_scores_sm100_resident_h64_one_tile_paged: ['128', 'not stated', '25984', '128'],
+  index_scores_sm100_stream_h64_paged: ['256', '216, 40', 'not stated; 5 stages of keys', '256'],
+  index_scores_sm100_stream_h32: ['256', '200, 40', 'not stated; 5 stages of keys', '256'],
+  sparse_prefill_native_sm100_576: ['512', '168, 168, 88, 88', '200704 and less than 4 KB', '512'],
+}
+
+/** Columns of tensor memory that a kernel allocates. */
+function columnsOf({ body }: Kernel): number {
+  for (const { record, operands } of instructions(body)) {
+    const columns = operands.columns as Operand | undefined
+    if (record.name.startsWith('tcgen05.alloc') && columns !== undefined && !isRegister(columns))
+      return Number(columns.value)
+  }
+  return 0
 }
 
 async function rowOf(listed: ListedKernel): Promise<Row> {
@@ -32,7 +55,14 @@ async function rowOf(listed: ListedKernel): Promise<Row> {
   const roles: Row['roles'][number][] = []
   for (const { role, registers, ptx } of rolesAlone(kernel))
     roles.push({ role, cap: registers, ...(await assemble(ptx, kernel.target)) })
-  return { name: listed.name, threads: kernel.threads, sharedBytes: kernel.sharedBytes, results, roles }
+  return {
+    name: listed.name,
+    threads: kernel.threads,
+    sharedBytes: kernel.sharedBytes,
+    columns: columnsOf(kernel),
+    results,
+    roles,
+  }
 }
 
 /** In the order of the list, some at a time. */
@@ -76,12 +106,34 @@ const roleTable = markdownTable({
     roles.map(({ role, cap, registers }) => [name, role, `${cap}`, `${registers}`]),
   ),
 })
+const registersOf = ({ results, roles }: Row): string =>
+  roles.length > 0 ? roles.map(({ cap }) => cap).join(', ') : cell(results[targets.indexOf('sm_100a')])
+const ofTensor = ['threads', 'registers', 'shared bytes', 'columns'] as const
+const tensorTable = markdownTable({
+  head: ['kernel', ...ofTensor, ...ofTensor.map(what => `MAX: ${what}`)],
+  align: 'lrrrrrrrr',
+  rows: rows
+    .filter(({ columns }) => columns > 0)
+    .map(row => {
+      const { name, threads, sharedBytes, columns } = row
+      return [
+        name,
+        `${threads}`,
+        registersOf(row),
+        `${sharedBytes}`,
+        `${columns}`,
+        ...(stated[name] ?? ofTensor.map(() => '-')),
+      ]
+    }),
+})
 const text = [
   `Registers of a thread by target; ptxas ${ptxasVersion()}; ${new Date().toISOString().slice(0, 10)}`,
   '`node --import tsx scripts/ptxas-table.ts`; kernels as `sparse-mla emit --all` writes them, `-` where a target lacks one.',
   table,
   'Kernels whose roles move registers are assembled for what a thread enters with. Each role alone, under its own:',
   roleTable,
+  'Kernels with tensor memory; registers of each role where roles move them; beside them what MAX states of its kernels of the same structure.',
+  tensorTable,
   problems.length === 0 ? 'No spills, no information lines of lost performance.' : problems.join('\n'),
 ].join('\n\n')
 mkdirSync(dirname(file), { recursive: true })

@@ -48,6 +48,7 @@ export {
 } from './model/rope-table.ts'
 export type { DsaStage, StepArgs, StepOutput, StepResult } from './model/step-args.ts'
 export { beginStep, type StepBatch } from './model/step-batch.ts'
+export { StepFrame, type StepFrameSpec } from './model/step-frame.ts'
 export { type DsaWeights, dsaWeights, fromRecord, type TensorSource } from './model/weights.ts'
 export { type DeviceName, type DeviceOf, type OptionsOf, openDevice } from './open-device.ts'
 export { type AppendSequencesArgs, type AppendSequencesResult, appendSequences } from './ops/append-sequences.ts'

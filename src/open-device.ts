@@ -21,7 +21,7 @@ export type OptionsOf<N extends DeviceName> = N extends 'cuda' | `cuda:${number}
 /** A card can record graphs and tells of its kernels, beside what every device does. */
 export type DeviceOf<N extends DeviceName> = N extends 'cuda' | `cuda:${number}` ? CudaDevice : Device
 
-const planned = /^(webgpu|sim:sm_100a)$/
+const planned = /^webgpu$/
 
 /**
  * Opens a device. Whoever opens it disposes it; `explain()` of an `auto` device says why the others were not taken.
@@ -41,15 +41,15 @@ async function openAny(name: DeviceName, options: object): Promise<Device> {
   if (name === 'auto') return openAuto(options)
   const cuda = /^cuda(?::(\d+))?$/.exec(name)
   if (cuda !== null) return openCuda(Number(cuda[1] ?? 0), options)
-  if (name === 'sim:sm_90a') {
+  if (name === 'sim:sm_90a' || name === 'sim:sm_100a') {
     const { SimDevice } = await import('./sim/device.ts')
-    return new SimDevice('sm_90a', options)
+    return new SimDevice(name === 'sim:sm_90a' ? 'sm_90a' : 'sm_100a', options)
   }
   throw new DeviceError({
     where: 'openDevice',
     argument: 'name',
     given: name,
-    allowed: "'cpu', 'cuda', 'cuda:N', 'sim:sm_90a', or 'auto'",
+    allowed: "'cpu', 'cuda', 'cuda:N', 'sim:sm_90a', 'sim:sm_100a', or 'auto'",
     ...(planned.test(name) ? { hint: 'not in this version' } : {}),
   })
 }

@@ -1,7 +1,9 @@
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
+import { fullCases } from '../src/conformance/full.ts'
 import * as library from '../src/index.ts'
+import { traceIndexScoresSm100Resident } from '../src/kernels/index-scores/sm100-resident.ts'
 import { bytesPerToken, latentLayouts, packed656Offsets, planarBlock } from '../src/tensor/cache-layout.ts'
 
 const read = (file: string): string => readFileSync(fileURLToPath(new URL(`../${file}`, import.meta.url)), 'utf8')
@@ -72,15 +74,36 @@ describe('README.md', () => {
   })
 })
 
+describe('docs/blackwell.md', () => {
+  const text = read('docs/blackwell.md')
+  const grouped = (bytes: number): string => `${Math.floor(bytes / 1000)} ${String(bytes % 1000).padStart(3, '0')}`
+
+  test('counts the larger shapes', () => {
+    expect(text).toContain(`${fullCases.length} larger shapes`)
+  })
+
+  test('the shared memory of the resident indexer, with one buffer of Q and with two', () => {
+    const bytes = ([1, 2] as const).map(queryStages => {
+      const config = { paddedHeads: 64, copyKeys: 64, paged: false, outDtype: 'f32', fill: true, queryStages } as const
+      return grouped(traceIndexScoresSm100Resident(config).sharedBytes)
+    })
+    expect(text).toContain(`${bytes[0]} instead of ${bytes[1]} bytes`)
+  })
+})
+
 describe('links', () => {
-  test.each(['README.md', 'CONTRIBUTING.md', 'docs/architecture.md', 'docs/layouts.md', 'docs/kernel-language.md'])(
-    'of %s lead to files',
-    file => {
-      const folder = new URL(`../${file}`, import.meta.url)
-      for (const [, target] of read(file).matchAll(/\]\((?!https?:|#)([^)#\s]+)/g))
-        expect(() => readFileSync(fileURLToPath(new URL(target!, folder)))).not.toThrow()
-    },
-  )
+  test.each([
+    'README.md',
+    'CONTRIBUTING.md',
+    'docs/architecture.md',
+    'docs/layouts.md',
+    'docs/kernel-language.md',
+    'docs/blackwell.md',
+  ])('of %s lead to files', file => {
+    const folder = new URL(`../${file}`, import.meta.url)
+    for (const [, target] of read(file).matchAll(/\]\((?!https?:|#)([^)#\s]+)/g))
+      expect(() => readFileSync(fileURLToPath(new URL(target!, folder)))).not.toThrow()
+  })
 
   test('scripts that the documents name exist', () => {
     const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> }

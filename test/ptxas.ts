@@ -65,17 +65,31 @@ export interface RoleAlone {
   readonly ptx: string
 }
 
+type Role = Extract<Node, { kind: 'role' }>
+
+/** The nodes with the roles in them as `change` leaves them, at any depth. */
+const withRoles = (nodes: readonly Node[], change: (role: Role) => readonly Node[]): Node[] =>
+  nodes.flatMap((node): readonly Node[] => {
+    if (node.kind === 'role') return change(node)
+    if (node.kind === 'branch')
+      return [{ ...node, holds: withRoles(node.holds, change), otherwise: withRoles(node.otherwise, change) }]
+    return node.kind === 'inst' ? [node] : [{ ...node, body: withRoles(node.body, change) }]
+  })
+
 /**
  * The roles of a kernel that move registers, each as a kernel of its own with the code around the roles. The whole kernel
  * is assembled for the registers at entry; only alone does a role show that it fits in what it asks for.
  */
-export const rolesAlone = (kernel: Kernel): RoleAlone[] =>
-  kernel.body.flatMap(node => {
-    if (node.kind !== 'role' || node.registers === undefined) return []
-    const { name, first, last, registers } = node
-    const body = kernel.body
-      .filter(other => other.kind !== 'role' || other === node)
-      .map((other): Node => (other === node ? { ...node, registers: undefined } : other))
-    const ptx = printPtx({ ...kernel, threads: 32 * (last - first), residentBlocks: undefined, body })
-    return [{ role: name, registers, ptx: ptx.replace(/\.maxntid .*/, `$&\n.maxnreg ${registers}`) }]
+export function rolesAlone(kernel: Kernel): RoleAlone[] {
+  const roles: Role[] = []
+  withRoles(kernel.body, role => {
+    if (role.registers !== undefined) roles.push(role)
+    return []
   })
+  return roles.map(role => {
+    const { name, first, last, registers } = role
+    const body = withRoles(kernel.body, other => (other === role ? [{ ...role, registers: undefined }] : []))
+    const ptx = printPtx({ ...kernel, threads: 32 * (last - first), residentBlocks: undefined, body })
+    return { role: name, registers: registers!, ptx: ptx.replace(/\.maxntid .*/, `$&\n.maxnreg ${registers}`) }
+  })
+}

@@ -3,10 +3,12 @@
 import type { Kernel } from '../src/lang/kernel.ts'
 import { lineOf } from '../src/lang/site.ts'
 import type { Counters } from '../src/sim/counters.ts'
+import type { Card } from '../src/sim/estimate.ts'
 import { type Finding, Findings } from '../src/sim/finding.ts'
 import { GlobalMemory } from '../src/sim/memory.ts'
 import { simulate } from '../src/sim/simulate.ts'
 import type { TensorMapEntry } from '../src/sim/tensor-copy.ts'
+import type { Timeline } from '../src/sim/timeline.ts'
 
 type Array_ = Float32Array | Uint32Array | Int32Array | Uint16Array | Uint8Array | BigUint64Array
 
@@ -19,17 +21,21 @@ export interface RunOptions {
   readonly blocks?: number
   readonly landing?: 'early' | 'late'
   readonly seed?: number
+  /** The card whose times the timelines of the result have. */
+  readonly timedFor?: Card
 }
 
 export interface RunResult {
   readonly findings: readonly Finding[]
   readonly warnings: readonly Finding[]
   readonly counters: Counters
+  /** Of each cluster, when times were asked for. */
+  readonly timelines: readonly Timeline[]
 }
 
 /** One run; what is wrong is in the result. */
 export function runKernel(kernel: Kernel, options: RunOptions): RunResult {
-  const { buffers = {}, scalars = {}, maps = {}, blocks = 1, landing = 'late', seed = 1 } = options
+  const { buffers = {}, scalars = {}, maps = {}, blocks = 1, landing = 'late', seed = 1, timedFor } = options
   const findings = new Findings()
   const global = new GlobalMemory(findings)
   const args: Record<string, number | bigint> = { ...scalars }
@@ -53,8 +59,10 @@ export function runKernel(kernel: Kernel, options: RunOptions): RunResult {
     })
     args[name] = BigInt(i + 1)
   })
-  const counters = simulate(kernel, { grid: [blocks, 1], args, maps: entries, global, findings, landing, seed })
-  return { findings: findings.list, warnings: findings.warnings, counters }
+  const timelines: Timeline[] = []
+  const memory = { args, maps: entries, global }
+  const counters = simulate(kernel, { grid: [blocks, 1], ...memory, findings, landing, seed, timelines, timedFor })
+  return { findings: findings.list, warnings: findings.warnings, counters, timelines }
 }
 
 /** `file:line` of the statement `below` lines under the caller's. */

@@ -1,5 +1,5 @@
 """
-Lightning-indexer scores on Hopper by three kernels, with tensor maps, at the sizes of the examples in the manifest:
+Lightning-indexer scores on Hopper by two kernels, with tensor maps, at the sizes of the examples in the manifest:
 
   scores[t, j] = kScale[j] * sum_h relu(q[t,h] . k[j]) * qScale[t,h]       key j up to the token's own position, else -inf
 """
@@ -18,9 +18,7 @@ def decode_e4m3(codes):
 
 open_device()
 kernels = load(sys.argv[1])
-windows, groups, scores = (
-    kernels[name] for name in ("token_windows_paged", "index_groups_h64", "index_scores_sm90_h64_paged")
-)
+windows, scores = (kernels[name] for name in ("token_windows_paged", "index_scores_sm90_h64_paged"))
 
 # Every scalar is that of the example; memory has the shapes of the example.
 numbers = scores.example["args"]
@@ -46,7 +44,6 @@ memory = {
     "scores": Memory("f32", (tokens, blocks * page)),
 }
 window_words = Memory("i32", (tokens, 4))
-group_words = Memory("u32", (1 + tokens, 8))
 
 
 def run(kernel, **own):
@@ -65,8 +62,7 @@ def as_u32(words):
 
 
 run(windows, out=window_words)
-run(groups, windows=as_u32(window_words), groups=group_words)
-run(scores, windows=window_words, groups=group_words)
+run(scores, windows=as_u32(window_words))
 
 rows = decode_e4m3(keys)[table[0]].reshape(-1, depth)
 dots = np.einsum("thd,jd->thj", decode_e4m3(q), rows)

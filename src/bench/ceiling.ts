@@ -2,7 +2,11 @@
 
 import type { Device, DeviceKind } from '../device.ts'
 import { readProbe, tileProbe } from './ceiling-cpu.ts'
+import { cardReadProbe, tensorProbe } from './ceiling-cuda.ts'
 import { median } from './timing.ts'
+
+/** Operand type of multiplies. */
+export type Arithmetic = 'f32' | 'bf16' | 'e4m3'
 
 /** A launch that does nothing but arithmetic, or nothing but reading. */
 export interface CeilingProbe {
@@ -21,34 +25,39 @@ export interface Ceiling {
 }
 
 interface ProbeMakers {
-  readonly flops: (device: Device) => CeilingProbe
+  readonly flops: { readonly [A in Arithmetic]?: (device: Device) => CeilingProbe }
   readonly bytes: (device: Device) => CeilingProbe
 }
 
-const probes: { readonly [K in DeviceKind]?: ProbeMakers } = { cpu: { flops: tileProbe, bytes: readProbe } }
+const probes: { readonly [K in DeviceKind]?: ProbeMakers } = {
+  cpu: { flops: { f32: tileProbe }, bytes: readProbe },
+  cuda: {
+    flops: { bf16: device => tensorProbe(device, 'bf16'), e4m3: device => tensorProbe(device, 'e4m3') },
+    bytes: cardReadProbe,
+  },
+}
 
 /** Rates in 1e9 a second, a sample each call, so that they can be interleaved with what they are compared to. */
 export interface CeilingMeter extends Disposable {
   sample(): Promise<void>
-  /** Medians of the samples so far. */
-  result(): Ceiling
+  /** Medians of the samples so far; no arithmetic that is not probed has a rate above NaN. */
+  result(arithmetic: Arithmetic): Ceiling
 }
 
 /** @returns undefined where no such probe is written for the device */
 export function ceilingMeter(device: Device): CeilingMeter | undefined {
   const makers = probes[device.kind]
   if (makers === undefined) return undefined
-  const [flops, bytes] = [makers.flops(device), makers.bytes(device)]
-  const samples = { gflops: [] as number[], gbs: [] as number[] }
+  const made: Record<string, CeilingProbe> = { bytes: makers.bytes(device) }
+  for (const [arithmetic, make] of Object.entries(makers.flops)) made[arithmetic] = make(device)
+  const samples: Record<string, number[]> = Object.fromEntries(Object.keys(made).map(name => [name, []]))
   return {
     async sample() {
-      samples.gflops.push(await rate(device, flops))
-      samples.gbs.push(await rate(device, bytes))
+      for (const [name, probe] of Object.entries(made)) samples[name]!.push(await rate(device, probe))
     },
-    result: () => ({ gflops: median(samples.gflops), gbs: median(samples.gbs) }),
+    result: arithmetic => ({ gflops: median(samples[arithmetic] ?? []), gbs: median(samples.bytes!) }),
     [Symbol.dispose]() {
-      flops.dispose()
-      bytes.dispose()
+      for (const probe of Object.values(made)) probe.dispose()
     },
   }
 }

@@ -5,8 +5,11 @@ import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type CaseOutcome, type ConformanceCase, runCase } from '../conformance/case.ts'
 import { conformanceCases } from '../conformance/cases.ts'
+import { fullCases } from '../conformance/full.ts'
 import { goldenCases } from '../conformance/golden.ts'
 import { OptionError } from '../errors.ts'
+import { type DeviceName, openDevice } from '../open-device.ts'
+import type { SimOptions } from '../sim/device.ts'
 import { parseSafetensors } from '../tensor/safetensors.ts'
 import { type DeviceOptions, openNamed } from './devices.ts'
 import { startProgress } from './progress.ts'
@@ -17,6 +20,8 @@ export interface CheckOptions extends DeviceOptions {
   readonly golden?: readonly string[] | undefined
   /** Only cases of this operation. */
   readonly op?: string | undefined
+  /** Also larger shapes; on a simulator under each of its schedules. */
+  readonly full?: boolean | undefined
 }
 
 export interface CheckReport {
@@ -29,16 +34,46 @@ export interface CheckReport {
 
 /** @throws OptionError when there is nothing to run, FormatError for a file in none of the golden formats */
 export async function check(options: CheckOptions): Promise<CheckReport> {
-  const selected = chooseCases(options)
-  await using device = await openNamed(options)
-  using progress = startProgress(selected.length)
+  const rounds = roundsOf(options)
+  const total = rounds.reduce((sum, round) => sum + round.cases.length, 0)
+  using progress = startProgress(total)
   const cases: CaseOutcome[] = []
-  for (const one of selected) {
-    progress.at(cases.length, `${one.op}: ${one.name}`)
-    cases.push(await runCase(device, one))
+  let named = ''
+  for (const { cases: selected, schedule } of rounds) {
+    await using device = await (schedule === undefined
+      ? openNamed(options)
+      : openDevice(options.device as DeviceName, schedule))
+    named = device.name
+    const under = schedule === undefined ? '' : ` (schedule ${schedule.seed}, data lands ${schedule.landing})`
+    for (const one of selected) {
+      progress.at(cases.length, `${one.op}: ${one.name}`)
+      const outcome = await runCase(device, one)
+      cases.push({ ...outcome, name: outcome.name + under })
+    }
   }
   const passed = cases.filter(({ ok }) => ok).length
-  return { device: device.name, passed, failed: cases.length - passed, cases }
+  return { device: named, passed, failed: cases.length - passed, cases }
+}
+
+/** Cases for one opening of the device. */
+interface Round {
+  readonly cases: readonly ConformanceCase[]
+  readonly schedule?: SimOptions
+}
+
+/** Orders in which the warps of a simulated block take turns, and data of copies landing early and late. */
+const schedules: readonly SimOptions[] = [1, 2, 3, 4, 5, 6, 7, 8].map(seed => ({
+  seed,
+  landing: seed % 2 === 0 ? 'early' : 'late',
+}))
+
+/** The table; and if asked for the larger shapes. */
+export function roundsOf(options: CheckOptions): Round[] {
+  const table = { cases: chooseCases(options) }
+  if (options.full !== true) return [table]
+  const larger = fullCases.filter(({ op }) => options.op === undefined || op === options.op)
+  const simulated = options.device.startsWith('sim:')
+  return [table, ...(simulated ? schedules.map(schedule => ({ cases: larger, schedule })) : [{ cases: larger }])]
 }
 
 /** The table and the golden files of the source tree, of one operation if asked for; then all of the files given. */

@@ -27,7 +27,7 @@ export async function isaCheckCommand({ device: name, cases, only, save }: IsaCh
       where: 'isa-check',
       argument: '--device',
       given: device.name,
-      allowed: "'cuda', 'cuda:N' or 'sim:sm_90a'",
+      allowed: "'cuda', 'cuda:N', 'sim:sm_90a' or 'sim:sm_100a'",
     })
   const report = await isaCheck(device, target as Target, { cases, ...(only === undefined ? {} : { filter: only }) })
   if (report.records.length + report.skipped.length === 0)
@@ -42,21 +42,31 @@ const tableOf = ({ records }: IsaReport): Table => ({
   rows: records.map(({ name, cases, allowed, ulps, wrong }) => [name, `${cases}`, allowed, `${ulps}`, `${wrong}`]),
 })
 
-const summary = ({ device, target, agree, disagree }: IsaReport): string =>
-  `${device} (${target}): ${agree} records agree, ${disagree} do not`
+const exercisesOf = ({ exercises }: IsaReport): Table => ({
+  head: ['exercise', 'records', 'words', 'wrong'],
+  align: 'lrrr',
+  rows: exercises.map(({ name, records, words, wrong }) => [name, `${records.length}`, `${words}`, `${wrong}`]),
+})
 
-const notes = ({ records, skipped }: IsaReport): string[] => [
-  ...records.flatMap(({ name, detail }) => (detail === undefined ? [] : [`${name}: ${detail}`])),
+const summary = ({ device, target, agree, disagree, exercises }: IsaReport): string => {
+  const right = exercises.filter(({ wrong }) => wrong === 0).length
+  return `${device} (${target}): ${agree} records agree, ${disagree} do not; ${right} of ${exercises.length} exercises agree`
+}
+
+const notes = ({ records, exercises, skipped }: IsaReport): string[] => [
+  ...[...records, ...exercises].flatMap(({ name, detail }) => (detail === undefined ? [] : [`${name}: ${detail}`])),
   ...skipped.map(({ name, why }) => `${name} did not run: ${why}`),
 ]
 
 /** The report for people. */
 export const isaCheckText = (report: IsaReport): string =>
-  [textTable(tableOf(report)), '', ...notes(report), summary(report)].join('\n')
+  [textTable(tableOf(report)), '', textTable(exercisesOf(report)), '', ...notes(report), summary(report)].join('\n')
 
 /** The same as Markdown, with the device and the date. */
 const isaCheckMarkdown = (report: IsaReport, explanation: string): string => {
   const head = `# Instruction records against ${report.device}`
   const when = `${explanation}; ${new Date().toISOString()}`
-  return `${[head, when, summary(report), markdownTable(tableOf(report)), ...notes(report)].join('\n\n')}\n`
+  const exercised = 'Kernels of the records that act on memory and other lanes, all bits against the simulator:'
+  const tables = [markdownTable(tableOf(report)), exercised, markdownTable(exercisesOf(report))]
+  return `${[head, when, summary(report), ...tables, ...notes(report)].join('\n\n')}\n`
 }

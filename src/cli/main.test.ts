@@ -116,7 +116,7 @@ describe('run', () => {
     expect(rest).toEqual({})
     expect(device).toBe('cpu')
     expect(stages.map(({ name }: { name: string }) => name)).toEqual([
-      ...['q_proj', 'kv_proj', 'indexer', 'select', 'attend', 'out_proj'],
+      ...['kv_proj', 'q_proj', 'indexer', 'select', 'attend', 'out_proj'],
     ])
     for (const { ms } of stages) expect(ms).toBeGreaterThan(0)
     expect(selection).toEqual({ rows: 160, identicalRows: 160, overlap: 1 })
@@ -227,6 +227,23 @@ describe('info and bench', () => {
     expect(readFileSync(join(results, table!), 'utf8')).toContain('| topK | f32 | 64 rows of 65536, k 2048 |')
     expect(existsSync(results)).toBe(true)
   })
+
+  test('bench takes several operations, with hyphens too, and part of a name; stages have a table and a picture', async () => {
+    const results = join(folder, 'staged')
+    const args = ['--device', 'cpu', '--runs', '1', '--only', 'decode, small', '--save', results]
+    const { code, stdout } = await sparseMla('bench', 'top-k', 'pipeline', ...args)
+    expect(code).toBe(0)
+    expect(stdout).toMatch(/µs +kv_proj +q_proj +indexer +select +attend +out_proj +whole +host\n/)
+    expect(stdout).toMatch(/\ndecode, small layer( +[\d.]+){7} +-\n/)
+    expect(stdout).not.toContain('topK')
+    const files = readdirSync(results).sort()
+    expect(files.map(name => name.replace(/^[\d-]+/, ''))).toEqual(
+      ['json', 'md', 'svg'].map(end => `cpu-topK-pipeline.${end}`),
+    )
+    expect(readFileSync(join(results, files[2]!), 'utf8')).toContain('decode, small layer')
+    const none = await sparseMla('bench', 'top-k', '--device', 'cpu', '--only', 'nothing')
+    expect([none.code, none.stderr]).toEqual([2, expect.stringContaining('part of one of "topK f32"')])
+  })
 })
 
 describe('isa-check', () => {
@@ -244,7 +261,7 @@ describe('isa-check', () => {
   })
 
   test.each([
-    [['--device', 'cpu'], "device is cpu; expected 'cuda', 'cuda:N' or 'sim:sm_90a'"],
+    [['--device', 'cpu'], "device is cpu; expected 'cuda', 'cuda:N', 'sim:sm_90a' or 'sim:sm_100a'"],
     [['--device', 'sim:sm_90a', '--only', 'nothing'], 'only is nothing; expected a part of a record name'],
   ])('%o is bad usage', async (args, message) => {
     const { code, stderr } = await sparseMla('isa-check', ...args)

@@ -12,6 +12,7 @@ import type { ExitCode } from './failure.ts'
 import { infoText, machineInfo } from './info.ts'
 import { isaCheckCommand, isaCheckText } from './isa-check.ts'
 import { run } from './run.ts'
+import { trace } from './trace.ts'
 import { packageVersion } from './version.ts'
 
 /** What a program is made with beyond its arguments. */
@@ -62,6 +63,7 @@ export function createProgram({ benches = [] }: ProgramExtras, finish: Finish): 
     infoCommand(finish),
     benchCommand(benches, finish),
     emitCommand(finish),
+    traceCommand(finish),
   ]
   for (const command of commands) program.addCommand(throwing(command))
   return throwing(program)
@@ -87,6 +89,11 @@ function runCommand(finish: Finish): Command {
         .choices(['own', 'file'] as const)
         .default('own' as const),
     )
+    .addOption(
+      new Option('--activations <dtype>', 'what passes from one projection to the next; bf16 uses tensor cores')
+        .choices(['f32', 'bf16'] as const)
+        .default('f32' as const),
+    )
     .option('--hadamard', "rotate the indexer's queries and keys")
     .option('--topk <n>', "keys each token attends to (default: the file's)", count)
     .option('--chunk <n>', 'tokens of a step (default: all)', count)
@@ -99,6 +106,7 @@ function runCommand(finish: Finish): Command {
       examples([
         'run layer.safetensors',
         'run layer.safetensors --cache packed656 --indexer fp8 --json',
+        'run layer.safetensors --device cuda --cache bf16 --indexer fp8 --activations bf16',
         'run layer.safetensors --chunk 64 --plot selection.svg',
       ]),
     )
@@ -116,6 +124,7 @@ function checkCommand(finish: Finish): Command {
     .addOption(threadsOption())
     .option('--golden <files...>', 'further results of FlashMLA, DeepGEMM or Hugging Face, as safetensors')
     .option('--op <name>', 'only the cases of one operation')
+    .option('--full', 'also larger shapes, on a simulator under eight schedules: takes long there')
     .addOption(jsonOption())
     .addOption(debugOption())
     .addHelpText(
@@ -132,7 +141,7 @@ function checkCommand(finish: Finish): Command {
 function isaCommand(finish: Finish): Command {
   const command = new Command('isa-check')
     .description('Run every instruction of the kernel language on a device and compare it with its record, bit by bit.')
-    .addOption(new Option('--device <name>', 'cuda, cuda:N or sim:sm_90a').default('cuda'))
+    .addOption(new Option('--device <name>', 'cuda, cuda:N, sim:sm_90a or sim:sm_100a').default('cuda'))
     .option('--cases <n>', 'operands of each instruction', count, 65_536)
     .option('--only <part>', 'only records whose name contains this')
     .option('--save <file>', 'write the table as Markdown')
@@ -162,18 +171,45 @@ function infoCommand(finish: Finish): Command {
 function benchCommand(others: readonly Bench[], finish: Finish): Command {
   const command = new Command('bench')
     .description("Measure operations: time, rate, and share of the machine's own ceiling.")
-    .argument('[op]', 'only this operation')
+    .argument('[ops...]', 'only these operations, such as sparse-prefill')
     .addOption(deviceOption())
     .addOption(threadsOption())
+    .option('--only <part>', 'only variants whose name contains this')
     .option('--runs <n>', 'interleaved rounds; the median counts', count, 9)
     .option('--save [folder]', 'write the results as JSON and Markdown (default: bench/results)')
     .addOption(jsonOption())
     .addOption(debugOption())
-    .addHelpText('after', examples(['bench', 'bench sparsePrefill --threads 1', 'bench --save --json']))
-    .action(async (op, { save, ...options }) => {
+    .addHelpText(
+      'after',
+      examples([
+        'bench',
+        'bench sparse-prefill --threads 1',
+        'bench sparse-prefill sparse-decode --device cuda --save',
+      ]),
+    )
+    .action(async (ops, { save, ...options }) => {
       const folder = save === true ? 'bench/results' : save
-      const saved = await bench({ ...options, op, save: folder }, others)
+      const saved = await bench({ ...options, ops, save: folder }, others)
       finish({ exitCode: 0, data: saved, text: benchText(saved) })
+    })
+  return command as unknown as Command
+}
+
+function traceCommand(finish: Finish): Command {
+  const command = new Command('trace')
+    .description('Draw when the warps and engines of a kernel do what, estimated by the simulator.')
+    .argument('<kernel>', 'name of a kernel of `emit`, or a part of one')
+    .addOption(new Option('--device <name>', 'sim:sm_90a or sim:sm_100a').default('sim:sm_100a'))
+    .requiredOption('-o, --out <file>', '.json for ui.perfetto.dev, .svg for a picture')
+    .addOption(jsonOption())
+    .addOption(debugOption())
+    .addHelpText(
+      'after',
+      examples(['trace index-scores -o trace.json', 'trace index-scores --device sim:sm_90a -o trace.svg']),
+    )
+    .action(async (kernel, options) => {
+      const { report, text } = await trace({ kernel, ...options })
+      finish({ exitCode: 0, data: report, text })
     })
   return command as unknown as Command
 }
@@ -191,7 +227,7 @@ function emitCommand(finish: Finish): Command {
       'after',
       examples([
         'emit rms_norm_bf16 --target sm_80 -o kernels',
-        'emit index_groups_h64 index_scores_sm90_h64_paged --target sm_90a --json',
+        'emit token_windows_paged index_scores_sm90_h64_paged --target sm_90a --json',
         'emit --all --target sm_75 -o kernels',
       ]),
     )

@@ -14,7 +14,7 @@ import { digits, textTable } from './table.ts'
 
 export interface RunOptions
   extends DeviceOptions,
-    Pick<RunLayerOptions, 'cache' | 'indexer' | 'selection' | 'hadamard' | 'topk' | 'chunk'> {
+    Pick<RunLayerOptions, 'cache' | 'indexer' | 'selection' | 'activations' | 'hadamard' | 'topk' | 'chunk'> {
   /** File that receives `out` and `selection`. */
   readonly save?: string | undefined
   /** File that receives the pictures: an SVG, and an HTML page beside it. */
@@ -63,27 +63,30 @@ export async function run(path: string, options: RunOptions): Promise<RunOutcome
 
 async function runWithProgress(
   file: SafetensorsFile,
-  { plot, cache, indexer, selection, hadamard, topk, chunk }: RunOptions,
+  { plot, ...options }: RunOptions,
   start: (options: RunLayerOptions) => Promise<LayerReport>,
 ): Promise<LayerReport> {
+  const { cache, indexer, selection, activations, hadamard, topk, chunk } = options
   const tokens = file.has('x') ? file.info('x').shape[0]! : 0
   using progress = startProgress(dsaStages.length * Math.ceil(tokens / (chunk ?? Math.max(1, tokens))))
   let done = 0
   const onStage = (stage: string): void => progress.at(++done, stage)
-  return start({ cache, indexer, selection, hadamard, topk, chunk, scores: plot !== undefined, onStage })
+  const scores = plot !== undefined
+  return start({ cache, indexer, selection, activations, hadamard, topk, chunk, scores, onStage })
 }
 
 /** The file's results hold for its own top-k only. */
 const isComparable = (file: SafetensorsFile, { topk }: RunOptions): boolean =>
   topk === undefined || String(topk) === file.metadata.index_topk
 
-const describe = ({ cache = 'f32', indexer = 'f32', selection = 'own', hadamard, topk, chunk }: RunOptions): string =>
+const describe = ({ cache = 'f32', indexer = 'f32', selection = 'own', ...options }: RunOptions): string =>
   [
     `${cache} cache`,
     selection === 'file' ? 'the keys of the file' : `${indexer} indexer`,
-    ...(hadamard === true ? ['Hadamard'] : []),
-    ...(topk === undefined ? [] : [`top ${topk}`]),
-    ...(chunk === undefined ? [] : [`chunks of ${chunk}`]),
+    ...(options.activations === 'bf16' ? ['bf16 activations'] : []),
+    ...(options.hadamard === true ? ['Hadamard'] : []),
+    ...(options.topk === undefined ? [] : [`top ${options.topk}`]),
+    ...(options.chunk === undefined ? [] : [`chunks of ${options.chunk}`]),
   ].join(', ')
 
 /** @returns what was written */

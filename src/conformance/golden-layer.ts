@@ -13,6 +13,8 @@ const layerRuns: Readonly<Record<string, RunLayerOptions>> = {
   'bf16 cache': { cache: 'bf16' },
   'packed 656 cache': { cache: 'packed656' },
   'fp8 cache with a scale a token, fp8 indexer': { cache: 'fp8-token', indexer: 'fp8' },
+  'bf16 activations and cache': { cache: 'bf16', activations: 'bf16' },
+  'bf16 activations, the keys of the file': { activations: 'bf16', selection: 'file' },
   'fp8 cache in blocks, the keys of the file': { cache: 'fp8-block128', selection: 'file' },
 }
 

@@ -10,7 +10,14 @@ test('every pure record agrees with itself on the simulator', { timeout: 120_000
   const report = await isaCheck(device, 'sm_90a', { cases: 256 })
   expect(report.records.filter(({ wrong }) => wrong > 0)).toEqual([])
   expect(report.agree).toBeGreaterThan(120)
-  expect(report.skipped.map(({ name }) => name)).toEqual(['mapa', 'matrix.descriptor'])
+  expect(report.skipped.map(({ name }) => name)).toEqual([
+    'mapa',
+    'mov.f32x2',
+    'matrix.descriptor',
+    'add.f32x2',
+    'mul.f32x2',
+    'fma.f32x2',
+  ])
 })
 
 test('a record that is wrong is told with its operands', async () => {

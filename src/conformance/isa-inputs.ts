@@ -51,6 +51,7 @@ const specials: Readonly<Record<Type, readonly (number | bigint)[]>> = {
   e4m3x4: u32Specials,
   f16x2: pairs(f16Codes),
   bf16x2: pairs(bf16Codes),
+  f32x2: [],
 }
 
 export type Draw = () => number

@@ -16,6 +16,8 @@ import {
   attentionMaxFp8,
   attentionMaxLogits,
   attentionNativeFp8,
+  hopperFp8ScoreRounding,
+  type ScoreRounding,
 } from './gates.ts'
 import type { Random } from './random.ts'
 
@@ -25,7 +27,7 @@ export interface LatentVariant {
   readonly layout: LatentLayout
   /** Queries bring one scale a token and head. */
   readonly qScaled?: boolean
-  readonly gate: (out: Tensor, ref: AttentionReference) => GateReport
+  readonly gate: (out: Tensor, ref: AttentionReference, rounding: ScoreRounding) => GateReport
   /** Keys under block scales, whose products may round to bf16. */
   readonly blockScales?: boolean
 }
@@ -131,12 +133,23 @@ export async function callLatent<A extends LatentArgs>(
   return collect(into)
 }
 
-export function judgeLatent(variant: LatentVariant, actual: LatentOutputs, ref: AttentionReference): Verdict {
+/** How scores may be rounded: coarser where Hopper's tensor cores may multiply e4m3. */
+const roundingOn = ({ limits, kind }: Device, { q }: LatentVariant): ScoreRounding =>
+  q === 'e4m3' && kind !== 'cpu' && limits.target === 'sm_90a' ? { g: hopperFp8ScoreRounding } : {}
+
+/** @param device that made the outputs; absent: scores are sums in f32 */
+export function judgeLatent(
+  variant: LatentVariant,
+  actual: LatentOutputs,
+  ref: AttentionReference,
+  device?: Device,
+): Verdict {
   const { gate, blockScales } = variant
+  const rounding = device === undefined ? {} : roundingOn(device, variant)
   return judge(
-    gate(actual.out, ref),
-    attentionLse(actual.lse, ref, { blockScales }),
-    attentionMaxLogits(actual.maxLogits, ref, { blockScales }),
+    gate(actual.out, ref, rounding),
+    attentionLse(actual.lse, ref, { ...rounding, blockScales }),
+    attentionMaxLogits(actual.maxLogits, ref, { ...rounding, blockScales }),
   )
 }
 

@@ -7,7 +7,8 @@
  *   bf16            3.2e-3                                  6.5e-6
  *   fp8 formats     4.1e-2                                  1.1e-3
  *
- * An fp8 indexer picks other keys where scores lie close: 1.6 % of them there, and 1 - cosine 1.5e-2.
+ * With bf16 activations the first two are 3.5e-3 and 5.3e-3, 7.5e-6 and 1.4e-5. Rounded queries pick other keys where
+ * scores lie close: an fp8 indexer 1.6 % of them there, and 1 - cosine is 1.5e-2; bf16 activations 0.1 %, and 1e-3.
  */
 
 import type { LayerReport, RunLayerOptions } from '../model/run-layer.ts'
@@ -21,12 +22,14 @@ export interface LayerLimits {
   readonly cosine: number
 }
 
-type Choice = Pick<RunLayerOptions, 'cache' | 'indexer' | 'selection'>
+type Choice = Pick<RunLayerOptions, 'cache' | 'indexer' | 'selection' | 'activations'>
 
-export function layerLimits({ cache = 'f32', indexer = 'f32', selection = 'own' }: Choice): LayerLimits {
-  if (selection === 'own' && indexer !== 'f32') return { overlap: 0.95, maxRelToPeak: Infinity, cosine: 0.95 }
-  if (cache === 'f32') return { overlap: 1, maxRelToPeak: 2e-5, cosine: 1 - 1e-9 }
-  if (cache === 'bf16') return { overlap: 1, maxRelToPeak: 1e-2, cosine: 0.9999 }
+export function layerLimits(choice: Choice): LayerLimits {
+  const { cache = 'f32', indexer = 'f32', selection = 'own', activations = 'f32' } = choice
+  if (selection === 'own' && (indexer !== 'f32' || activations !== 'f32'))
+    return { overlap: 0.95, maxRelToPeak: Infinity, cosine: 0.95 }
+  if (cache === 'f32' && activations === 'f32') return { overlap: 1, maxRelToPeak: 2e-5, cosine: 1 - 1e-9 }
+  if (cache === 'f32' || cache === 'bf16') return { overlap: 1, maxRelToPeak: 2e-2, cosine: 0.9999 }
   return { overlap: 1, maxRelToPeak: 0.1, cosine: 0.995 }
 }
 

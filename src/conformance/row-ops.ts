@@ -184,6 +184,28 @@ const linearCases: readonly ConformanceCase[] = (['f32', 'bf16', 'f16', 'e4m3'] 
   },
 }))
 
+/** Tensor cores take bf16 operands; they cut sums off, a unit for each 16 of the 152 columns, and the few are shared out. */
+const tensorCases: readonly ConformanceCase[] = [
+  { count: 3, batchInvariant: false },
+  { count: 131, batchInvariant: false },
+  { count: 3, batchInvariant: true },
+].flatMap(({ count, batchInvariant }) =>
+  dtypes.map(outDtype => ({
+    op: 'linear',
+    name: `bf16 x and weight, ${count} tokens to ${outDtype}${batchInvariant ? ', batch-invariant' : ''}`,
+    async run(device) {
+      const random = seeded(7)
+      const [x, weight] = [normals(random, 'bf16', [count, 152]), normals(random, 'bf16', [136, 152])]
+      x.data[152 + 5] = 0x7fc0
+      const into = poisonedOutputs(device, { out: [outDtype, [count, 136]] })
+      linear(device, { x, weight, outDtype, batchInvariant, into })
+      const { out } = await collect(into)
+      const expected = linearReference({ x, weight })
+      return judge(rounded('linear', out, expected.out, sumTerms, expected.absolute))
+    },
+  })),
+)
+
 /** Values at every exponent, halves between codes, subnormals, infinities, NaN, both zeros. */
 function awkward(): Float32Array {
   const values = [0, -0, Infinity, -Infinity, NaN, 448, 449, 464, 480, 57344, 61440, 65504, 65520, 3.4e38]
@@ -253,6 +275,7 @@ export const rowOpCases: readonly ConformanceCase[] = [
   ...normCases,
   ...ropeCases,
   ...linearCases,
+  ...tensorCases,
   ...castCases,
   ...quantizeCases,
 ]

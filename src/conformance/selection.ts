@@ -115,6 +115,22 @@ const optionCases: readonly ConformanceCase[] = [
   },
 ]
 
+/** Rows long enough for samples, lists that overflow, and rows that are read in parts. */
+const longCases: readonly ConformanceCase[] = Object.entries(distributions).map(([name, value], i) => ({
+  op: 'topK',
+  name: `${name}, k 600 of 7001`,
+  run(device: Device) {
+    const random = seeded(60 + i)
+    const scores = fromFloats(
+      i % 3 === 2 ? 'bf16' : 'f32',
+      [1, 7001],
+      Array.from({ length: 7001 }, (_, j) => value(random, j)),
+    )
+    const window = { lo: ints('i32', [1], [i % 5]), hi: ints('i32', [1], [7001 - (i % 7)]) }
+    return againstSort(device, { scores, k: 600, window, order: i % 4 === 3 ? 'index' : 'score' })
+  },
+}))
+
 const remapCases: readonly ConformanceCase[] = (['i32', 'u32'] as const).map(dtype => ({
   op: 'remapIndices',
   name: `${dtype}: padding, pages past the table, blocks past the pool`,
@@ -135,4 +151,9 @@ const remapCases: readonly ConformanceCase[] = (['i32', 'u32'] as const).map(dty
   },
 }))
 
-export const selectionCases: readonly ConformanceCase[] = [...distributionCases, ...optionCases, ...remapCases]
+export const selectionCases: readonly ConformanceCase[] = [
+  ...distributionCases,
+  ...longCases,
+  ...optionCases,
+  ...remapCases,
+]

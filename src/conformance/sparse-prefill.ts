@@ -36,7 +36,7 @@ const call = (device: Device, args: SparsePrefillArgs): Promise<LatentOutputs> =
   callLatent(device, sparsePrefill, args)
 
 async function againstReference(device: Device, variant: LatentVariant, args: SparsePrefillArgs): Promise<Verdict> {
-  return judgeLatent(variant, await call(device, args), sparsePrefillReference(args))
+  return judgeLatent(variant, await call(device, args), sparsePrefillReference(args), device)
 }
 
 /** What no list entry may be taken for: each is ignored wherever it stands. */
@@ -142,7 +142,7 @@ const shapeCases: readonly ConformanceCase[] = [
     async run(device: Device) {
       const args = plainArgs(variant, 16, 128, 0.5)
       const [actual, ref] = [await call(device, args), sparsePrefillReference(args)]
-      return both(judgeLatent(variant, actual, ref), judgeMaxFp8(actual, ref))
+      return both(judgeLatent(variant, actual, ref, device), judgeMaxFp8(actual, ref))
     },
   })),
 ]

@@ -8,7 +8,7 @@ import type { Param, ScalarParam } from '../lang/params.ts'
 import { DeviceTensor } from '../tensor/device-tensor.ts'
 import { addressOf } from './allocation.ts'
 import type { CudaContext } from './context.ts'
-import { encodeTensorMap, tensorMapBytes } from './tensor-map.ts'
+import { TensorMaps, tensorMapBytes } from './tensor-map.ts'
 
 /** Device addresses of scratch regions by name. */
 export type ScratchAddresses = ReadonlyMap<string, bigint>
@@ -19,6 +19,8 @@ const alignment = 64
 interface Slot {
   readonly name: string
   readonly param: Param
+  /** The maps of a parameter that is one. */
+  readonly maps: TensorMaps | undefined
   /** First byte in the block. */
   readonly at: number
 }
@@ -27,21 +29,20 @@ export class ArgumentBlock {
   /** Address of each argument, as the driver takes them. */
   readonly pointers: BigUint64Array
   private readonly kernel: string
-  private readonly context: CudaContext
   private readonly bytes: Uint8Array
   private readonly view: DataView
   private readonly slots: readonly Slot[]
 
   constructor(context: CudaContext, { name, params }: Kernel) {
     this.kernel = name
-    this.context = context
     const entries = Object.entries(params)
     this.bytes = new Uint8Array(alignment + entries.length * Math.max(alignment, tensorMapBytes))
     this.view = new DataView(this.bytes.buffer)
     const start = context.driver.addressOf(this.bytes)
     let at = Number(-start & BigInt(alignment - 1))
     this.slots = entries.map(([param, spec]) => {
-      const slot = { name: param, param: spec, at }
+      const maps = spec.kind === 'tensorMap' ? new TensorMaps(context, name, spec) : undefined
+      const slot = { name: param, param: spec, maps, at }
       at += spec.kind === 'tensorMap' ? tensorMapBytes : alignment
       return slot
     })
@@ -50,12 +51,11 @@ export class ArgumentBlock {
 
   /** Writes the arguments of one launch. @throws KernelError | ShapeError */
   fill(args: Readonly<Record<string, LaunchArg>>, scratch: ScratchAddresses): void {
-    for (const { name, param, at } of this.slots) {
+    for (const { name, param, maps, at } of this.slots) {
       const arg = args[name]
       if (param.kind === 'buffer') this.view.setBigUint64(at, this.bufferAddress(name, arg, scratch), true)
       else if (param.kind === 'scalar') this.setScalar(name, param, arg, at)
-      else if (arg instanceof DeviceTensor)
-        encodeTensorMap(this.context, this.kernel, param, arg, this.bytes.subarray(at, at + tensorMapBytes))
+      else if (arg instanceof DeviceTensor) maps!.write(arg, this.bytes.subarray(at, at + tensorMapBytes))
       else throw this.refusal(name, 'a tensor to map')
     }
   }

@@ -39,6 +39,7 @@ function targetOf([major, minor]: readonly [number, number]): Target | undefined
 const afterFault = 'this process cannot use the card any more: start it anew'
 
 export class CudaContext {
+  private static entered: CudaContext | undefined
   readonly driver: Driver
   readonly card: CardInfo
   readonly stream: bigint
@@ -85,9 +86,15 @@ export class CudaContext {
     return this.fault !== undefined
   }
 
-  /** Makes the context current on this thread: once before the calls of a synchronous piece of work. */
+  /**
+   * Makes the context current on this thread: before the calls of a synchronous piece of work. It stays so until the
+   * event loop goes on, unless another context is entered.
+   */
   enter(): void {
+    if (CudaContext.entered === this) return
     this.driver.call('cuCtxSetCurrent', this.handle)
+    if (CudaContext.entered === undefined) queueMicrotask(() => (CudaContext.entered = undefined))
+    CudaContext.entered = this
   }
 
   /** @throws DeviceError after a fault, which whoever found it has reported */

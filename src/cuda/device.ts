@@ -19,7 +19,7 @@ import { CudaGraph, type GraphHost, Recording } from './graph.ts'
 import { launchKernel } from './launch.ts'
 import { DeviceMemory } from './memory.ts'
 import { type KernelReport, Modules } from './modules.ts'
-import { type CudaSetup, checkCudaOptions } from './options.ts'
+import { type CudaOptions, type CudaSetup, checkCudaOptions } from './options.ts'
 import { Staging } from './staging.ts'
 
 /**
@@ -35,9 +35,8 @@ export async function openCudaDevice(ordinal = 0, options: CudaSetup = {}): Prom
       given: ordinal,
       allowed: 'an integer >= 0',
     })
-  const { scratchBytes, debug } = checkCudaOptions(options)
-  const context = new CudaContext(options.driver ?? openDriver(), ordinal)
-  return new CudaDevice(context, scratchBytes, debug)
+  const checked = checkCudaOptions(options)
+  return new CudaDevice(new CudaContext(options.driver ?? openDriver(), ordinal), checked)
 }
 
 export class CudaDevice implements Device {
@@ -58,7 +57,7 @@ export class CudaDevice implements Device {
   private disposal: Promise<void> | undefined
 
   /** @internal */
-  constructor(context: CudaContext, scratchBytes: number, debug: boolean) {
+  constructor(context: CudaContext, { scratchBytes, debug, overlap }: Required<CudaOptions>) {
     const { ordinal, multiprocessors, target } = context.card
     this.context = context
     this.debug = debug
@@ -67,7 +66,7 @@ export class CudaDevice implements Device {
     this.memory = new DeviceMemory(context)
     this.staging = new Staging(context)
     this.events = new Events(context)
-    this.modules = new Modules(context)
+    this.modules = new Modules(context, overlap)
     this.graphHost = {
       context,
       memory: this.memory,
@@ -84,6 +83,11 @@ export class CudaDevice implements Device {
   /** Bytes of device memory held by tensors, running launches and graphs. */
   get bytesInUse(): number {
     return this.memory.bytesInUse
+  }
+
+  /** Whether operations are being recorded: what is allocated belongs to the graph. */
+  get isRecording(): boolean {
+    return this.recording !== undefined
   }
 
   /** The kernels loaded so far: their registers and memory, and what compiling them took. */

@@ -50,6 +50,7 @@ export const prototypes = {
   cuFuncGetAttribute: 'int cuFuncGetAttribute(void *value, int attribute, uint64 function)',
   cuLaunchKernel:
     'int cuLaunchKernel(uint64 function, uint gx, uint gy, uint gz, uint bx, uint by, uint bz, uint sharedBytes, uint64 stream, void *params, void *extra)',
+  cuLaunchKernelEx: 'int cuLaunchKernelEx(void *config, uint64 function, void *params, void *extra)',
   cuTensorMapEncodeTiled:
     'int cuTensorMapEncodeTiled(void *map, int dtype, uint rank, uint64 address, void *extents, void *strides, void *box, void *elementStrides, int interleave, int swizzle, int promotion, int fill)',
 } as const

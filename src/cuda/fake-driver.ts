@@ -323,6 +323,13 @@ export class FakeDriver implements Driver {
         const launch = { kernel, grid: [gx!, gy!, gz!], threads: [bx!, by!, bz!], sharedBytes: sharedBytes! }
         return this.enqueue(() => this.run({ ...launch, args: Object.fromEntries(given) }))
       },
+      cuLaunchKernelEx: (config: Uint8Array, handle: bigint, pointers: BigUint64Array) => {
+        const view = new DataView(config.buffer, config.byteOffset)
+        const words = Array.from({ length: 7 }, (_, i) => view.getUint32(4 * i, true))
+        if (view.getUint32(48, true) !== 1) return invalidValue
+        const launch = this.functions.cuLaunchKernel as (...args: unknown[]) => Code
+        return launch(handle, ...words, view.getBigUint64(32, true), pointers)
+      },
       cuTensorMapEncodeTiled: (into: Uint8Array, dtype: number, rank: number, address: bigint, ...rest: never[]) => {
         const [extents, strides, box, , , swizzle] = rest as unknown as [
           BigUint64Array,

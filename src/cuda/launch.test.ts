@@ -71,6 +71,36 @@ describe('arguments', () => {
     expect(driver.count('cuModuleLoadDataEx')).toBe(1)
   })
 
+  test.each([true, false])(
+    'reach a kernel that may overlap, launched with an attribute if it shall: %s',
+    async overlap => {
+      const fake = await openFake({ overlap })
+      const early = kernel(
+        { name: 'early', target: 'sm_90a', threads: 64, overlaps: true, params: { n: u32('n') } },
+        k => {
+          k.shared('f32', 8)
+          k.waitForPrevious()
+        },
+      )
+      for (const grid of [
+        [3, 2],
+        [5, 1],
+      ] as [number, number][])
+        expect(await launch(fake, early, { n: 7 }, { grid })).toEqual({
+          kernel: 'early',
+          grid: [...grid, 1],
+          threads: [64, 1, 1],
+          sharedBytes: 32,
+          args: { n: 7 },
+        })
+      const counts = [fake.driver.count('cuLaunchKernelEx'), fake.driver.count('cuLaunchKernel')]
+      expect(counts).toEqual(overlap ? [2, 0] : [0, 2])
+      expect(() =>
+        kernel({ name: 'early', target: 'sm_80', threads: 64, overlaps: true, params: {} }, () => {}),
+      ).toThrow('a kernel for sm_80 that overlaps; from sm_90a on')
+    },
+  )
+
   test.each([
     [{ n: 2 ** 32 }, ShapeError, 'every_kind: n is 4294967296; expected a u32'],
     [{ n: -1 }, ShapeError, 'n is -1'],

@@ -14,8 +14,12 @@ export function launchKernel(
 ): void {
   if (x === 0 || y === 0) return
   const { name, threads, sharedBytes } = kernel
-  const { function: handle, arguments: block } = modules.load(kernel)
+  const { function: handle, arguments: block, config } = modules.load(kernel)
   block.fill(args, scratch)
+  if (config !== undefined) {
+    context.call(name, 'cuLaunchKernelEx', config.withGrid(x, y), handle, block.pointers, null)
+    return
+  }
   const { stream } = context
   const block3 = [threads, 1, 1] as const
   context.call(name, 'cuLaunchKernel', handle, x, y, 1, ...block3, sharedBytes, stream, block.pointers, null)

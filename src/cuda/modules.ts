@@ -6,6 +6,7 @@ import { printPtxWithSites } from '../ptx/print.ts'
 import { ArgumentBlock } from './arguments.ts'
 import { complaintsOf, loadPtx } from './compile.ts'
 import type { CudaContext } from './context.ts'
+import { LaunchConfig } from './launch-config.ts'
 
 const setAttribute = { maxDynamicSharedBytes: 8, anyClusterSize: 14 } as const
 const getAttribute = { localBytes: 3, registers: 4 } as const
@@ -37,16 +38,21 @@ export interface KernelReport {
 export interface LoadedKernel {
   readonly function: bigint
   readonly arguments: ArgumentBlock
+  /** Of a kernel that starts before the one ahead has ended. */
+  readonly config: LaunchConfig | undefined
   readonly report: KernelReport
 }
 
 export class Modules {
   private readonly context: CudaContext
+  private readonly overlap: boolean
   private readonly loaded = new Map<Kernel, LoadedKernel>()
   private readonly handles: bigint[] = []
 
-  constructor(context: CudaContext) {
+  /** @param overlap whether kernels that can start before the one ahead has ended do so */
+  constructor(context: CudaContext, overlap: boolean) {
     this.context = context
+    this.overlap = overlap
   }
 
   get reports(): readonly KernelReport[] {
@@ -95,7 +101,8 @@ export class Modules {
     const complaints = complaintsOf(log)
     for (const line of complaints) process.emitWarning(`kernel ${name} does not compile as written: ${line}`)
     const report = { name, ...times, registers, localBytes, sharedBytes, threads, log, complaints }
-    return { function: handle, arguments: new ArgumentBlock(context, kernel), report }
+    const config = this.overlap && kernel.overlaps ? new LaunchConfig(context, kernel) : undefined
+    return { function: handle, arguments: new ArgumentBlock(context, kernel), config, report }
   }
 
   private functionOf({ name, sharedBytes, cluster }: Kernel, module: bigint): bigint {

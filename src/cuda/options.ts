@@ -9,6 +9,11 @@ export interface CudaOptions {
   readonly scratchBytes?: number
   /** Waits for every kernel, so that a fault names the one that caused it. Slow. */
   readonly debug?: boolean
+  /**
+   * Kernels that are written for it may start while the one ahead still runs (programmatic dependent launch): a few
+   * microseconds less between short kernels. Default false.
+   */
+  readonly overlap?: boolean
 }
 
 /** What tests bring along. */
@@ -17,11 +22,11 @@ export interface CudaSetup extends CudaOptions {
 }
 
 const where = "openDevice('cuda')"
-const known = ['scratchBytes', 'debug', 'driver']
+const known = ['scratchBytes', 'debug', 'overlap', 'driver']
 const [leastScratch, mostScratch] = [64 << 10, 2 ** 40]
 
 /** @throws OptionError | ValueError */
-export function checkCudaOptions(options: CudaSetup): Required<Pick<CudaOptions, 'scratchBytes' | 'debug'>> {
+export function checkCudaOptions(options: CudaSetup): Required<CudaOptions> {
   const unknown = Object.keys(options).find(key => !known.includes(key))
   if (unknown !== undefined)
     throw new OptionError({
@@ -30,7 +35,7 @@ export function checkCudaOptions(options: CudaSetup): Required<Pick<CudaOptions,
       given: 'an unknown option',
       allowed: `one of ${known.slice(0, -1).join(', ')}`,
     })
-  const { scratchBytes = 1 << 30, debug = false } = options
+  const { scratchBytes = 1 << 30, debug = false, overlap = false } = options
   if (!Number.isInteger(scratchBytes) || scratchBytes < leastScratch || scratchBytes > mostScratch)
     throw new ValueError({
       where,
@@ -38,7 +43,7 @@ export function checkCudaOptions(options: CudaSetup): Required<Pick<CudaOptions,
       given: scratchBytes,
       allowed: `an integer in ${leastScratch}..${mostScratch}`,
     })
-  if (typeof debug !== 'boolean')
-    throw new OptionError({ where, argument: 'debug', given: debug, allowed: 'true or false' })
-  return { scratchBytes, debug }
+  for (const [argument, given] of Object.entries({ debug, overlap }))
+    if (typeof given !== 'boolean') throw new OptionError({ where, argument, given, allowed: 'true or false' })
+  return { scratchBytes, debug, overlap }
 }

@@ -7,12 +7,18 @@ import { type Target, targets } from '../lang/types.ts'
 import { SimDevice } from '../sim/device.ts'
 import { attentionKernels } from './attention-kernels.ts'
 import { indexKernels } from './index-kernels.ts'
+import { layerKernels } from './layer-kernels.ts'
 import type { ListedKernel } from './listed-kernel.ts'
 import { rowKernels } from './row-kernels.ts'
 
 export { type Target, targets }
 
-export const listedKernels: readonly ListedKernel[] = [...indexKernels, ...attentionKernels, ...rowKernels]
+export const listedKernels: readonly ListedKernel[] = [
+  ...indexKernels,
+  ...attentionKernels,
+  ...rowKernels,
+  ...layerKernels,
+]
 
 /** A listed kernel traced for a target. */
 export interface TracedKernel {

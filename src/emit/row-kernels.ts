@@ -6,7 +6,6 @@ import { cast } from '../ops/cast.ts'
 import { gatherFromCache } from '../ops/gather-from-cache.ts'
 import { hadamard } from '../ops/hadamard.ts'
 import { layerNorm } from '../ops/layer-norm.ts'
-import { linear } from '../ops/linear.ts'
 import { multiply } from '../ops/multiply.ts'
 import { quantize } from '../ops/quantize.ts'
 import { rmsNorm } from '../ops/rms-norm.ts'
@@ -72,25 +71,6 @@ const norms = (['bf16', 'f32'] as const).flatMap((dtype): ListedKernel[] => [
     plan: d => multiply.plan(d, { x: zeros(dtype, [tokens, width]), y: zeros('f32', [tokens, width]) }),
   },
 ])
-
-const linears = (['bf16', 'e4m3'] as const).flatMap(dtype =>
-  (['few', 'many'] as const).map(
-    (tile): ListedKernel => ({
-      name: `linear_${tile}_${dtype}`,
-      entry: `linear_${tile}_${dtype}`,
-      about: `Projection of bf16 rows, ${dtype} weight${dtype === 'e4m3' ? ' with 128 x 128 block scales' : ''}; for ${
-        tile === 'few' ? 'up to 8 tokens' : 'more than 8 tokens'
-      }.`,
-      grid: 'x = tokenTiles * outputTiles * heads, y = 1',
-      plan: d =>
-        linear.plan(d, {
-          x: zeros('bf16', [tile === 'few' ? tokens : 64, width]),
-          weight: zeros(dtype, [256, width]),
-          weightScale: dtype === 'e4m3' ? zeros('f32', [2, width / 128]) : undefined,
-        }),
-    }),
-  ),
-)
 
 const conversions: readonly ListedKernel[] = [
   ...(
@@ -186,4 +166,4 @@ const cacheRows: readonly ListedKernel[] = [
   },
 ]
 
-export const rowKernels: readonly ListedKernel[] = [...norms, ...linears, ...conversions, ...cacheRows]
+export const rowKernels: readonly ListedKernel[] = [...norms, ...conversions, ...cacheRows]

@@ -34,17 +34,27 @@ export interface MultiplyOptions {
   readonly depth?: number
 }
 
+export interface AccumulatorOptions {
+  /**
+   * Instructions side by side that a step of a multiply takes, each for as many columns. The assembler wants the registers
+   * of one instruction at entry, before roles move theirs: 256 columns at once leave room for 12 warps, two parts for 16.
+   */
+  readonly parts?: number
+}
+
 export class Accumulator {
   /** Columns. */
   readonly n: number
+  private readonly parts: number
   private readonly trace: Trace
   private readonly registers: readonly Register[]
 
-  constructor(trace: Trace, n: number) {
-    if (n % 8 !== 0 || n < 8 || n > 256)
-      throw trace.error(`an accumulator of ${n} columns; expected a multiple of 8 up to 256`)
+  constructor(trace: Trace, n: number, { parts = 1 }: AccumulatorOptions = {}) {
+    if (n % (8 * parts) !== 0 || n < 8 || n > 256)
+      throw trace.error(`an accumulator of ${n} columns; expected a multiple of ${8 * parts} up to 256`)
     this.trace = trace
     this.n = n
+    this.parts = parts
     this.registers = Array.from({ length: n / 2 }, () => trace.register('f32', { mutable: true, hint: 'acc' }))
     for (const d of this.registers) trace.emit(moves['mov.f32']!, { d, a: immediate(trace, 'f32', 0) })
   }
@@ -79,22 +89,21 @@ export class Accumulator {
     const total = depth ?? own
     const transposed = b.transposed === true
     this.check(dtype, own, total, b)
-    const record = wgmma({
-      dtype,
-      n: this.n,
-      a: a instanceof Fragments ? 'registers' : 'shared',
-      bTransposed: transposed,
-    })
+    const n = this.n / this.parts
+    const record = wgmma({ dtype, n, a: a instanceof Fragments ? 'registers' : 'shared', bTransposed: transposed })
     const stepA = a instanceof Fragments ? (step: number) => a.step(step) : kMajor(a, k)
-    const stepB = transposed ? mnMajor(b, k) : kMajor(b, k)
-    for (let step = 0; step < total / k; step++) {
-      const add = step > 0 ? 1 : typeof accumulate === 'boolean' ? Number(accumulate) : accumulate
-      trace.emit(record, {
-        d: this.registers,
-        a: stepA(step),
-        b: stepB(step),
-        accumulate: operandOf(trace, 'u32', add),
-      })
+    for (let part = 0; part < this.parts; part++) {
+      const own = { ...b, [transposed ? 'column' : 'row']: ((transposed ? b.column : b.row) ?? 0) + part * n }
+      const stepB = transposed ? mnMajor(own, k) : kMajor(own, k)
+      for (let step = 0; step < total / k; step++) {
+        const add = step > 0 ? 1 : typeof accumulate === 'boolean' ? Number(accumulate) : accumulate
+        trace.emit(record, {
+          d: this.registers.slice((part * n) / 2, ((part + 1) * n) / 2),
+          a: stepA(step),
+          b: stepB(step),
+          accumulate: operandOf(trace, 'u32', add),
+        })
+      }
     }
   }
 
@@ -123,13 +132,13 @@ export class Accumulator {
 }
 
 /** The descriptor of each step of `k` columns. */
-function kMajor({ tile, stage = 0, row = 0, column = 0 }: Operand, k: number): (step: number) => Register {
+export function kMajor({ tile, stage = 0, row = 0, column = 0 }: Operand, k: number): (step: number) => Register {
   const at = tile.descriptors(stage)
   return step => at(row, (column + step * k) * dtypeInfo[tile.dtype].bytes).operand as Register
 }
 
 /** The same for steps of `k` rows. */
-function mnMajor({ tile, stage = 0, row = 0, column = 0 }: Operand, k: number): (step: number) => Register {
+export function mnMajor({ tile, stage = 0, row = 0, column = 0 }: Operand, k: number): (step: number) => Register {
   const at = tile.transposedDescriptors(stage)
   return step => at(row + step * k, column * dtypeInfo[tile.dtype].bytes).operand as Register
 }

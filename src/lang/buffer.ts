@@ -112,6 +112,15 @@ export class Buffer<D extends BufferDtype = BufferDtype> {
     this.storeAs(at, encode === undefined ? (value as Arg<'u32'>) : encode(this.asVal(value)))
   }
 
+  /** Stores four consecutive elements of an f32, u32 or i32 buffer, 16-byte aligned. @throws KernelError for an input buffer */
+  store4(this: Buffer<'f32' | 'u32' | 'i32'>, at: At, values: readonly Arg<ElementType<D>>[]): void {
+    if (!this.writable) throw this.trace.error(`${this.name} is an input; declare it as an output to store to it`)
+    const element = stored[this.dtype]
+    const [v0, v1, v2, v3] = values.map(value => operandOf(this.trace, registerOf(element), value as Arg<'u32'>))
+    const operands = { v0: v0!, v1: v1!, v2: v2!, v3: v3!, base: this.base, at: asOffset(this.trace, at).operand }
+    this.trace.emit(memory[`st.global.v4.${element}`]!, operands)
+  }
+
   /** Stores one element of a float type under 32 bits by its code. @throws KernelError for an input buffer */
   storeCode(this: Buffer<'bf16' | 'f16' | 'e4m3' | 'e5m2'>, at: At, code: Arg<'u32'>): void {
     this.storeAs(at, code)
@@ -122,6 +131,11 @@ export class Buffer<D extends BufferDtype = BufferDtype> {
     const record = elementAddress[dtypeInfo[this.dtype].bytes as 1 | 2 | 4]
     const base = new Val(this.trace, 'u64', this.base)
     return emitValue(this.trace, record, 'u64', { base, at: asOffset(this.trace, at) } as never)
+  }
+
+  /** The buffer from element `at` on, for loops that count from there. */
+  from(at: At): Buffer<D> {
+    return new Buffer(this.trace, this.name, this.dtype, this.address(at).operand, this.writable)
   }
 
   private storeAs(at: At, value: Arg<'u32'>): void {

@@ -4,7 +4,7 @@
  * A plain JavaScript loop unrolls; `k.range` is a loop of the kernel.
  */
 
-import { Accumulator, Warpgroup } from './accumulator.ts'
+import { Accumulator, type AccumulatorOptions, Warpgroup } from './accumulator.ts'
 import { ClusterBlocks } from './cluster.ts'
 import { BulkCopies, ThreadCopies } from './copies.ts'
 import type { Register } from './ir.ts'
@@ -13,12 +13,13 @@ import { moves } from './isa/convert.ts'
 import { gridLaunch, gridWait } from './isa/grid.ts'
 import { fences, type ProxyFence, proxyFences } from './isa/mbarrier.ts'
 import { namedBarriers } from './isa/named-barrier.ts'
-import { blockBarrier } from './isa/warp.ts'
+import { blockBarrier, warpBarrier } from './isa/warp.ts'
 import { LaneBuilder } from './lane-builder.ts'
-import { Barriers } from './mbarrier.ts'
+import { type BarrierScope, Barriers } from './mbarrier.ts'
 import { Pipeline, type PipelineOptions } from './pipeline.ts'
 import { SharedArray, type SharedType } from './shared.ts'
 import { SmemTile, type TileShape } from './smem-tile.ts'
+import { TensorMemory, type TensorMemoryOptions } from './tensor-memory.ts'
 import type { Type } from './types.ts'
 import { type Arg, emitValue, operandOf, Val, Var } from './value.ts'
 
@@ -98,23 +99,26 @@ export class KernelBuilder extends LaneBuilder {
     this.branch(condition, true, then, otherwise)
   }
 
-  /** An array in shared memory, 16-byte aligned. Uninitialised. */
-  shared<T extends SharedType>(type: T, length: number): SharedArray<T> {
-    const array = new SharedArray(this.trace, type, length, this.bytes)
-    this.bytes += Math.ceil((4 * length) / 16) * 16
+  /** An array in shared memory, 16-byte aligned; `over` the bytes of a tile whose use has ended. Uninitialised. */
+  shared<T extends SharedType>(type: T, length: number, over?: SmemTile): SharedArray<T> {
+    const bytes = Math.ceil((4 * length) / 16) * 16
+    if (over !== undefined && bytes > over.bytes)
+      throw this.trace.error(`an array of ${bytes} bytes over a tile of ${over.bytes}`)
+    const array = new SharedArray(this.trace, type, length, over?.startByte ?? this.bytes)
+    if (over === undefined) this.bytes += bytes
     return array
   }
 
   /** A swizzled tile in shared memory, in one or more stages. */
   tile(shape: TileShape): SmemTile {
     const tile = new SmemTile(this.trace, shape, this.bytes)
-    this.bytes = tile.startByte + tile.bytes
+    this.bytes = Math.max(this.bytes, tile.startByte + tile.bytes)
     return tile
   }
 
   /** mbarriers in shared memory; `init` them before use. */
-  barriers(count: number): Barriers {
-    const barriers = new Barriers(this.trace, count, this.bytes)
+  barriers(count: number, scope?: BarrierScope): Barriers {
+    const barriers = new Barriers(this.trace, count, this.bytes, scope)
     this.bytes += Math.ceil((8 * count) / 16) * 16
     return barriers
   }
@@ -125,8 +129,13 @@ export class KernelBuilder extends LaneBuilder {
   }
 
   /** An accumulator tile of 64 rows and `n` columns over a warpgroup, zeroed. */
-  accumulator(n: number): Accumulator {
-    return new Accumulator(this.trace, n)
+  accumulator(n: number, options: AccumulatorOptions = {}): Accumulator {
+    return new Accumulator(this.trace, n, options)
+  }
+
+  /** Columns of tensor memory; the block allocates, opens and frees them. sm_100a only. */
+  tensorMemory(options: TensorMemoryOptions): TensorMemory {
+    return new TensorMemory(this.trace, options, this.shared('u32', 1))
   }
 
   /** Fence, commit and wait of warpgroup multiplies. */
@@ -181,6 +190,11 @@ export class KernelBuilder extends LaneBuilder {
   /** Waits for all threads of the block and orders their memory accesses. */
   barrier(): void {
     this.trace.emit(blockBarrier, {})
+  }
+
+  /** Brings the lanes of a warp together again and orders their memory accesses, after code of one lane. */
+  warpBarrier(): void {
+    this.trace.emit(warpBarrier, {})
   }
 
   /** Waits for `threads` threads (whole warps) at barrier `id`, 1..15, and orders their memory accesses. */

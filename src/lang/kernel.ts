@@ -33,6 +33,11 @@ export interface KernelSpec<P extends Params> {
   readonly residentBlocks?: number
   /** Consecutive blocks (in x) that run together and reach each other's shared memory: 1..16. Default 1. */
   readonly cluster?: number
+  /**
+   * May start while the kernel before it in the stream still runs: every block calls `k.waitForPrevious` before it touches
+   * what others write or read. From sm_90 on. Default false.
+   */
+  readonly overlaps?: boolean
   readonly params: P
 }
 
@@ -43,6 +48,8 @@ export interface Kernel {
   readonly residentBlocks: number | undefined
   /** Blocks of a cluster. */
   readonly cluster: number
+  /** May start before the kernel ahead of it has ended. */
+  readonly overlaps: boolean
   readonly params: Params
   /** Registers that hold the parameters, in the order of `params`. */
   readonly paramRegisters: readonly Register[]
@@ -55,7 +62,7 @@ export function kernel<const P extends Params>(
   spec: KernelSpec<P>,
   define: (k: KernelBuilder, params: { readonly [K in keyof P]: Bound<P[K]> }) => void,
 ): Kernel {
-  const { cluster = 1 } = spec
+  const { cluster = 1, overlaps = false } = spec
   const trace = new Trace(spec.name, spec.target, cluster)
   if (!/^[a-z_][a-z0-9_]*$/i.test(spec.name))
     throw trace.error('a kernel name has letters, digits and underscores only')
@@ -63,6 +70,8 @@ export function kernel<const P extends Params>(
     throw trace.error(`${spec.threads} threads; expected a multiple of 32 up to 1024`)
   if (cluster < 1 || cluster > 16 || !Number.isInteger(cluster) || (cluster > 1 && !runsOn(spec.target, 90)))
     throw trace.error(`a cluster of ${cluster} blocks for ${spec.target}; expected 1..16, above 1 from sm_90a on`)
+  if (overlaps && !runsOn(spec.target, 90))
+    throw trace.error(`a kernel for ${spec.target} that overlaps; from sm_90a on`)
   const k = new KernelBuilder(trace)
   const paramRegisters: Register[] = []
   const bound = Object.fromEntries(
@@ -77,7 +86,7 @@ export function kernel<const P extends Params>(
   const { sharedBytes } = k
   const body = trace.nodes
   checkRegisters(trace, entryRegisters(threads, residentBlocks), threads, body)
-  return { name, target, threads, residentBlocks, cluster, params, paramRegisters, sharedBytes, body }
+  return { name, target, threads, residentBlocks, cluster, overlaps, params, paramRegisters, sharedBytes, body }
 }
 
 function bind(trace: Trace, name: string, param: Param, register: Register): Buffer | Val | TensorMap {

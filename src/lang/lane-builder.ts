@@ -2,6 +2,7 @@
 
 import { type At, offset } from './buffer.ts'
 import { clock, sleep } from './isa/grid.ts'
+import { countOnes, leadingZeros, runningSum } from './isa/lanes.ts'
 import { type MatrixCount, matrixLoads, matrixStores } from './isa/ldmatrix.ts'
 import { approximations } from './isa/math.ts'
 import { specials } from './isa/special.ts'
@@ -61,6 +62,18 @@ export class LaneBuilder {
   /** The value of the lane whose number differs in the bits of `mask`. */
   shuffleXor<T extends 'f32' | 'u32'>(value: Val<T>, mask: 1 | 2 | 4 | 8 | 16): Val<T> {
     return emitValue(this.trace, warpwide[`shuffle.xor.${value.type}`]!, value.type, { a: value, mask })
+  }
+  /** Sum over this lane and those below it. */
+  runningSum(value: Val<'u32'>): Val<'u32'> {
+    return emitValue(this.trace, runningSum, 'u32', { a: value })
+  }
+  /** Bits that are set. */
+  countOnes(value: Val<'u32'>): Val<'u32'> {
+    return emitValue(this.trace, countOnes, 'u32', { a: value })
+  }
+  /** Zero bits above the highest that is set. */
+  leadingZeros(value: Val<'u32'>): Val<'u32'> {
+    return emitValue(this.trace, leadingZeros, 'u32', { a: value })
   }
   /** Bit i of the result is the condition of lane i. */
   ballot(condition: Val<'pred'>): Val<'u32'> {

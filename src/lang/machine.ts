@@ -5,6 +5,7 @@
 
 import type { MatrixDtype } from './isa/wgmma.ts'
 import type { Mods } from './record.ts'
+import type { TensorUnit } from './tensor-machine.ts'
 import type { Lanes } from './types.ts'
 
 /** Which memory an address belongs to. `shared` is the block's own window, `cluster` any block's of the cluster. */
@@ -28,6 +29,8 @@ export interface TensorCopy {
   readonly barrier: number
   /** Blocks of the cluster that receive the box, bit = rank, each at the same place; the own block without it. */
   readonly multicast?: number
+  /** The bytes count at the barrier of the even block of the receiving block's pair. */
+  readonly pair?: boolean
 }
 
 /** A box on its way from shared memory to a tensor. */
@@ -41,6 +44,10 @@ export interface TensorStore {
 export interface CopyEngine {
   tensorLoad(copy: TensorCopy): void
   tensorStore(lane: number, store: TensorStore): void
+  /** Four rows of a matrix, each by its number, to consecutive rows of shared memory. */
+  gatherRows(
+    copy: Omit<TensorCopy, 'coordinates'> & { readonly column: number; readonly rows: readonly number[] },
+  ): void
   /** Consecutive bytes of global memory to shared memory. */
   bulkLoad(copy: Omit<TensorCopy, 'map' | 'coordinates'> & { readonly source: bigint; readonly bytes: number }): void
   /** Consecutive bytes of shared memory to global memory. */
@@ -109,6 +116,7 @@ export interface Machine {
   fenceProxy(...spaces: ('shared' | 'global')[]): void
   readonly copies: CopyEngine
   readonly threadCopies: ThreadCopies
+  readonly tensor: TensorUnit
   /** A store to a block of the cluster that ends later, with its bytes on the barrier there. */
   storeAsync(target: number, bytes: Uint8Array, barrier: number): void
   warpgroupMultiply(multiply: WarpgroupMultiply): boolean

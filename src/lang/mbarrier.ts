@@ -3,19 +3,29 @@
 import { mapa } from './isa/cluster.ts'
 import { mbarriers } from './isa/mbarrier.ts'
 import { threadCopyArrive } from './isa/thread-copy.ts'
+import type { Mods } from './record.ts'
 import { immediate, type Trace } from './trace.ts'
 import { type Arg, emitValue, operandOf, type Val } from './value.ts'
+
+/**
+ * Whose ordinary writes the barriers of a cluster publish to whom: those of all its blocks, which takes a fence of all
+ * memory at each remote arrival and each wait; or those of the block alone, which is enough where other blocks send copies,
+ * or say that their multiplies and copies have read.
+ */
+export type BarrierScope = 'cluster' | 'block'
 
 export class Barriers {
   readonly count: number
   /** First byte within the block's shared memory. */
   readonly startByte: number
   private readonly trace: Trace
+  private readonly mods: Mods
 
-  constructor(trace: Trace, count: number, startByte: number) {
+  constructor(trace: Trace, count: number, startByte: number, scope: BarrierScope = 'cluster') {
     this.trace = trace
     this.count = count
     this.startByte = startByte
+    this.mods = trace.cluster > 1 ? { scope } : {}
   }
 
   /** Byte address of barrier `index`, as copies take it. */
@@ -54,21 +64,25 @@ export class Barriers {
 
   /** One arrival of each active lane at the barrier of the cluster's block `rank`. */
   arriveAt(index: Arg<'u32'>, rank: Arg<'u32'>): void {
-    this.trace.emit(mbarriers.arriveRemote, { address: this.remote(index, rank).operand })
+    this.trace.emit(mbarriers.arriveRemote, { address: this.remote(index, rank).operand }, this.mods)
   }
 
   /** The same, announcing bytes there. */
   arriveExpectAt(index: Arg<'u32'>, rank: Arg<'u32'>, bytes: Arg<'u32'>): void {
-    this.trace.emit(mbarriers.arriveExpectRemote, {
-      address: this.remote(index, rank).operand,
-      bytes: operandOf(this.trace, 'u32', bytes),
-    })
+    this.trace.emit(
+      mbarriers.arriveExpectRemote,
+      {
+        address: this.remote(index, rank).operand,
+        bytes: operandOf(this.trace, 'u32', bytes),
+      },
+      this.mods,
+    )
   }
 
   /** Waits for the phase of `parity` to complete: 0 for a barrier's first phase. */
   wait(index: Arg<'u32'>, parity: Arg<'u32'>): void {
     const operands = { address: this.operand(index), parity: operandOf(this.trace, 'u32', parity) }
-    this.trace.emit(mbarriers.wait, operands, this.trace.cluster > 1 ? { scope: 'cluster' } : {})
+    this.trace.emit(mbarriers.wait, operands, this.mods)
   }
 
   private remote(index: Arg<'u32'>, rank: Arg<'u32'>): Val<'u32'> {

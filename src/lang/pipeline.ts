@@ -4,7 +4,7 @@
  */
 
 import type { KernelBuilder } from './builder.ts'
-import type { Barriers } from './mbarrier.ts'
+import type { BarrierScope, Barriers } from './mbarrier.ts'
 import type { Arg, Val, Var } from './value.ts'
 
 export interface PipelineOptions {
@@ -13,6 +13,8 @@ export interface PipelineOptions {
   readonly producers: number
   /** Arrivals that free a stage. */
   readonly consumers: number
+  /** In a cluster: `block` where only copies fill stages and only multiplies and copies read what other blocks sent. */
+  readonly scope?: BarrierScope
 }
 
 /** A stage that is ours between the wait and the hand-over. */
@@ -22,24 +24,34 @@ export interface Stage {
   readonly full: Arg<'u32'>
 }
 
+/** Which stages a consumer takes: every `step`-th from `first` on; the ring has a multiple of `step`. */
+export interface Turns {
+  readonly first: number
+  readonly step: number
+}
+
+const everyStage: Turns = { first: 0, step: 1 }
+
 /** One side's position in the ring. */
 class Cursor {
   readonly index: Var<'u32'>
   readonly parity: Var<'u32'>
   private readonly stages: number
+  private readonly step: number
 
   /** Producers start at the parity that passes on a fresh barrier. */
-  constructor(k: KernelBuilder, stages: number, parity: 0 | 1) {
+  constructor(k: KernelBuilder, stages: number, parity: 0 | 1, { first, step }: Turns = everyStage) {
     this.stages = stages
-    this.index = k.var('u32', 0)
+    this.step = step
+    this.index = k.var('u32', first)
     this.parity = k.var('u32', parity)
   }
 
   advance(): void {
-    const next = this.index.add(1)
-    const wraps = next.eq(this.stages)
+    const next = this.index.add(this.step)
+    const wraps = this.step === 1 ? next.eq(this.stages) : next.ge(this.stages)
     this.parity.set(wraps.select(this.parity.bitXor(1), this.parity))
-    this.index.set(wraps.select(next.mul(0), next))
+    this.index.set(wraps.select(this.step === 1 ? next.mul(0) : next.sub(this.stages), next))
   }
 }
 
@@ -52,8 +64,8 @@ export class Pipeline {
   constructor(k: KernelBuilder, options: PipelineOptions) {
     this.k = k
     this.options = options
-    this.full = k.barriers(options.stages)
-    this.empty = k.barriers(options.stages)
+    this.full = k.barriers(options.stages, options.scope)
+    this.empty = k.barriers(options.stages, options.scope)
   }
 
   /** Initialises the barriers; one thread, before the fences and the block barrier. */
@@ -68,8 +80,8 @@ export class Pipeline {
   }
 
   /** A consumer's place in the ring; made once per role, before its loops. */
-  consumer(): Consumer {
-    const cursor = (): Cursor => new Cursor(this.k, this.options.stages, 0)
+  consumer(turns?: Turns): Consumer {
+    const cursor = (): Cursor => new Cursor(this.k, this.options.stages, 0, turns)
     return new Consumer(this.k, this.full, this.empty, cursor(), cursor())
   }
 }
@@ -104,9 +116,36 @@ export class Producer extends Side {
 
   /** The same for one stage outside a loop; `advance` moves on. */
   acquire(bytes: Arg<'u32'>): Stage {
-    this.empty.wait(this.cursor.index, this.cursor.parity)
+    const stage = this.vacant()
+    this.announce(bytes)
+    return stage
+  }
+
+  /** The same as `vacant`. */
+  reserve(): Stage {
+    return this.vacant()
+  }
+
+  /** Announces `bytes` of copies into the vacant stage, and arrives: after ordinary writes into it. */
+  announce(bytes: Arg<'u32'>): void {
     this.full.arriveExpect(this.cursor.index, bytes)
+  }
+
+  /** Waits until the next stage is empty, for threads to fill; `announce`, `fill` or `fillAfterCopies` say that they have. */
+  vacant(): Stage {
+    this.empty.wait(this.cursor.index, this.cursor.parity)
     return this.stage
+  }
+
+  /** One arrival at the stage of each lane where `by` holds (all by default). */
+  fill(by?: Val<'pred'>): void {
+    if (by === undefined) this.full.arrive(this.cursor.index)
+    else this.k.when(by, () => this.full.arrive(this.cursor.index))
+  }
+
+  /** One arrival of each lane at the stage, once the lane's thread copies so far have landed. */
+  fillAfterCopies(): void {
+    this.full.arriveAfterCopies(this.cursor.index)
   }
 
   advance(): void {
@@ -145,6 +184,23 @@ export class Consumer extends Side {
   release(by?: Val<'pred'>): void {
     if (by === undefined) this.empty.arrive(this.freed.index)
     else this.k.when(by, () => this.empty.arrive(this.freed.index))
+    this.freed.advance()
+  }
+
+  /** Frees a stage by its handle, in a role that does so with all of them: no second place in the ring is kept. */
+  free(stage: Stage, by?: Val<'pred'>): void {
+    if (by === undefined) this.empty.arrive(stage.index)
+    else this.k.when(by, () => this.empty.arrive(stage.index))
+  }
+
+  /** Byte address of the empty barrier of a stage held, for commits of the multiplies that read it. */
+  emptied({ index }: Stage): Arg<'u32'> {
+    return this.empty.address(index)
+  }
+
+  /** Frees the oldest stage held in every block of the cluster, whose copies fill those of all: an arrival of the warp at each. */
+  releaseAll(blocks: number): void {
+    this.k.when(this.k.lane.lt(blocks), () => this.empty.arriveAt(this.freed.index, this.k.lane))
     this.freed.advance()
   }
 }

@@ -14,8 +14,19 @@ export type Effect = 'pure' | 'read' | 'write' | 'sync' | 'async'
 
 /** The unit that executes an instruction and the issue slots it takes there (isa.md §10). */
 export interface Cost {
-  readonly unit: 'alu' | 'fma' | 'mufu' | 'conversion' | 'shared' | 'global' | 'tensor' | 'tma' | 'barrier' | 'control'
-  /** Cycles of the unit for one warp. */
+  readonly unit:
+    | 'alu'
+    | 'fma'
+    | 'mufu'
+    | 'conversion'
+    | 'shared'
+    | 'global'
+    | 'tensor'
+    | 'tmem'
+    | 'tma'
+    | 'barrier'
+    | 'control'
+  /** Cycles of the unit for one warp; 0 for what becomes no instruction of its own, such as a sign or a move. */
   readonly cycles: number
 }
 

@@ -42,6 +42,12 @@ export class SharedArray<T extends SharedType = SharedType> {
     this.trace.emit(memory[`st.shared.${this.type}`]!, operands)
   }
 
+  /** Stores at a byte address, as `byteAt` gives it. */
+  storeAt(byte: Val<'u32'>, value: Arg<T>): void {
+    const operands = { v: operandOf(this.trace, this.type, value), address: byte.operand }
+    this.trace.emit(memory[`st.shared.${this.type}`]!, operands)
+  }
+
   /** Adds to an element atomically; what it was before. Which of several threads is first is not known. */
   atomicAdd(this: SharedArray<'u32'>, index: Arg<'u32'>, value: Arg<'u32'>): Val<'u32'> {
     const address = new Val(this.trace, 'u32', this.address(index))

@@ -21,6 +21,10 @@ export interface TileShape {
   /** Columns of one row: 32 or 64 bytes, or a multiple of 128. */
   readonly columns: number
   readonly stages?: number
+  /** Bytes of a panel's rows; by default 32 or 64 for rows of that, else 128. */
+  readonly swizzle?: Exclude<Swizzle, 0>
+  /** A tile whose bytes this one takes over, when the other's use has ended. */
+  readonly over?: SmemTile
 }
 
 export class SmemTile {
@@ -33,19 +37,23 @@ export class SmemTile {
   readonly startByte: number
   private readonly trace: Trace
 
-  constructor(trace: Trace, { dtype, rows, columns, stages = 1 }: TileShape, startByte: number) {
+  constructor(trace: Trace, { dtype, rows, columns, stages = 1, swizzle, over }: TileShape, startByte: number) {
     const span = columns * dtypeInfo[dtype].bytes
-    if (span !== 32 && span !== 64 && (span % 128 !== 0 || span === 0))
+    if (swizzle === undefined && span !== 32 && span !== 64 && (span % 128 !== 0 || span === 0))
       throw trace.error(`a tile row of ${span} bytes; expected 32, 64 or a multiple of 128`)
+    if (swizzle !== undefined && (span % swizzle !== 0 || span === 0))
+      throw trace.error(`a tile row of ${span} bytes in panels of ${swizzle}; expected a multiple`)
     if (rows % 8 !== 0) throw trace.error(`a tile of ${rows} rows; expected a multiple of 8`)
     this.trace = trace
     this.dtype = dtype
     this.rows = rows
     this.columns = columns
     this.stages = stages
-    this.swizzle = span === 32 || span === 64 ? span : 128
+    this.swizzle = swizzle ?? (span === 32 || span === 64 ? span : 128)
     const repeat = swizzleRepeat(this.swizzle)
-    this.startByte = Math.ceil(startByte / repeat) * repeat
+    this.startByte = Math.ceil((over?.startByte ?? startByte) / repeat) * repeat
+    if (over !== undefined && this.startByte + this.bytes > over.startByte + over.bytes)
+      throw trace.error(`a tile of ${this.bytes} bytes over one of ${over.bytes}`)
   }
 
   /** Bytes of a row. */

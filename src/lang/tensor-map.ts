@@ -3,6 +3,7 @@
 import { dtypeInfo } from '../dtypes/dtype.ts'
 import type { Operand } from './ir.ts'
 import { formName } from './isa/bulk.ts'
+import { gathers } from './isa/gather.ts'
 import { mapPrefetch, tensorLoads, tensorPrefetches, tensorStores } from './isa/tma.ts'
 import type { TensorMapParam } from './params.ts'
 import type { Trace } from './trace.ts'
@@ -14,6 +15,11 @@ export interface LoadOptions {
   readonly policy?: Val<'u64'>
   /** Blocks of the cluster that receive the bytes, bit = rank. */
   readonly multicast?: Arg<'u32'>
+  /**
+   * The bytes count at the barrier of the pair's even block, whose multiplies read both blocks' tiles; tensor copies of
+   * sm_100a only.
+   */
+  readonly pair?: boolean
 }
 
 export class TensorMap {
@@ -41,10 +47,10 @@ export class TensorMap {
     target: Arg<'u32'>,
     coordinates: readonly Arg<'i32'>[],
     barrier: Arg<'u32'>,
-    { policy, multicast }: LoadOptions = {},
+    { policy, multicast, pair = false }: LoadOptions = {},
   ): void {
     const { trace } = this
-    const form = formName({ hint: policy !== undefined, multicast: multicast !== undefined })
+    const form = formName({ hint: policy !== undefined, multicast: multicast !== undefined, pair })
     trace.emit(tensorLoads[`${this.rank(coordinates)}${form}`]!, {
       target: operandOf(trace, 'u32', target),
       map: this.handle,
@@ -53,6 +59,38 @@ export class TensorMap {
       ...(policy === undefined ? {} : { policy: policy.operand }),
       ...(multicast === undefined ? {} : { multicast: operandOf(trace, 'u32', multicast) }),
     })
+  }
+
+  /**
+   * Copies elements `column` on of four rows of a matrix (a box of one row) to four consecutive rows of a tile from the
+   * byte address `target` on, a multiple of 128. A row outside the matrix, such as -1, becomes zeros; `gatherBytes`
+   * complete on `barrier` in any case. One lane calls it. sm_100a only.
+   */
+  gather(
+    target: Arg<'u32'>,
+    column: Arg<'i32'>,
+    rows: readonly [Arg<'i32'>, Arg<'i32'>, Arg<'i32'>, Arg<'i32'>],
+    barrier: Arg<'u32'>,
+    { policy, multicast, pair = false }: LoadOptions = {},
+  ): void {
+    const { trace } = this
+    if (this.param.box.length !== 2 || this.param.box[1] !== 1)
+      throw trace.error(`a gather with boxes of [${this.param.box}]; expected one row`)
+    const form = formName({ hint: policy !== undefined, multicast: multicast !== undefined, pair })
+    trace.emit(gathers[form]!, {
+      target: operandOf(trace, 'u32', target),
+      map: this.handle,
+      barrier: operandOf(trace, 'u32', barrier),
+      column: operandOf(trace, 'i32', column),
+      ...Object.fromEntries(rows.map((row, i) => [`r${i}`, operandOf(trace, 'i32', row)])),
+      ...(policy === undefined ? {} : { policy: policy.operand }),
+      ...(multicast === undefined ? {} : { multicast: operandOf(trace, 'u32', multicast) }),
+    })
+  }
+
+  /** Bytes of the four rows of a gather. */
+  get gatherBytes(): number {
+    return 4 * this.boxBytes
   }
 
   /** Copies a box from the byte address `source` of shared memory to the tensor, in the thread's open group. */

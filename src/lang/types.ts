@@ -3,6 +3,13 @@
  * which operations exist; values of different types never mix.
  */
 
+/** Two f32 of every lane, the low one first. */
+class PairLanes extends Float32Array {
+  constructor(length: number) {
+    super(2 * length)
+  }
+}
+
 /** One 32-lane register of the simulator. */
 export type Lanes = Float32Array | Int32Array | Uint32Array | Uint16Array | Uint8Array | BigUint64Array
 
@@ -20,9 +27,22 @@ interface TypeInfo {
 /**
  * `pred` a condition; `u32 i32 u64 f32` scalars; `offset` an element offset into a buffer, 64 bits wide in PTX and 32
  * in WGSL, so that one trace addresses large pools on a GPU and still prints for WebGPU; `b16` one 16-bit code or two bytes; `f16x2 bf16x2` two halves, the
- * first in the low half; `e4m3x2` (16 bits) and `e4m3x4` (32 bits) bytes, the first lowest.
+ * first in the low half; `e4m3x2` (16 bits) and `e4m3x4` (32 bits) bytes, the first lowest; `f32x2` two f32 in one
+ * 64-bit register.
  */
-export type Type = 'pred' | 'u32' | 'i32' | 'u64' | 'offset' | 'f32' | 'b16' | 'f16x2' | 'bf16x2' | 'e4m3x2' | 'e4m3x4'
+export type Type =
+  | 'pred'
+  | 'u32'
+  | 'i32'
+  | 'u64'
+  | 'offset'
+  | 'f32'
+  | 'b16'
+  | 'f16x2'
+  | 'bf16x2'
+  | 'e4m3x2'
+  | 'e4m3x4'
+  | 'f32x2'
 
 const info: Readonly<Record<Type, TypeInfo>> = {
   pred: { register: '.pred', suffix: 'pred', bits: 1, lanes: Uint8Array, wgsl: 'bool' },
@@ -36,6 +56,7 @@ const info: Readonly<Record<Type, TypeInfo>> = {
   bf16x2: { register: '.b32', suffix: 'bf16x2', bits: 32, lanes: Uint32Array, wgsl: undefined },
   e4m3x2: { register: '.b16', suffix: 'e4m3x2', bits: 16, lanes: Uint16Array, wgsl: undefined },
   e4m3x4: { register: '.b32', suffix: 'b32', bits: 32, lanes: Uint32Array, wgsl: undefined },
+  f32x2: { register: '.b64', suffix: 'f32x2', bits: 64, lanes: PairLanes, wgsl: undefined },
 }
 
 /** What a lane of each type is in JavaScript. */

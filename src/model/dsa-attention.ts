@@ -2,21 +2,14 @@
 
 import type { Device } from '../device.ts'
 import { DisposedError } from '../errors.ts'
+import { Contract } from '../ops/contract.ts'
 import type { PagedCache } from '../tensor/paged-cache.ts'
 import { checkDsaConfig, type DsaConfig } from './config.ts'
 import { type DeviceWeights, uploadWeights } from './device-weights.ts'
 import { attend, select, slotsOf } from './dsa-attend.ts'
 import { createDsaCache, type DsaCacheSpec } from './dsa-cache.ts'
-import {
-  appendIndexKeys,
-  appendLatents,
-  headContext,
-  indexQueries,
-  latentQueries,
-  projectOut,
-  queryResidual,
-  type Stage,
-} from './dsa-stages.ts'
+import { prepareKeys, prepareQueries } from './dsa-prepare.ts'
+import { headContext, latentQueries, projectInput, projectOut, projectQueries, type Stage } from './dsa-stages.ts'
 import { RopePositions } from './rope-positions.ts'
 import { type RopeTable, yarnSoftmaxScale } from './rope-table.ts'
 import {
@@ -28,12 +21,19 @@ import {
   type StepResult,
 } from './step-args.ts'
 import { beginStep, StepBatch } from './step-batch.ts'
+import { StepFrame } from './step-frame.ts'
+import { type StepTensors, stepTensors, stepWords } from './step-tensors.ts'
 import { Temporaries } from './temporaries.ts'
 import type { DsaWeights } from './weights.ts'
 
 export interface DsaOptions {
   /** Tables in place of those that `ropeTheta` and `yarn` give: `[positions, 32]`, or `[positions, 64]` with equal halves. */
   readonly rope?: RopeTable | undefined
+  /**
+   * dtype of what passes from one projection to the next. `bf16`: as models of bf16 compute, on tensor cores where there are
+   * any; e4m3 and f32 weights are rounded to bf16 when they are uploaded. Default `f32`: exact, slow.
+   */
+  readonly activations?: 'f32' | 'bf16' | undefined
 }
 
 /** Milliseconds of a stage, from an idle device to an idle device. */
@@ -48,19 +48,23 @@ export class DsaAttention implements Disposable {
   readonly config: DsaConfig
   /** Softmax scale, natural-log units: (nope + 64)^-½, with YaRN times its magnitude squared. */
   readonly scale: number
+  private readonly activations: 'f32' | 'bf16'
   private readonly owned = new Temporaries()
   private readonly weights: DeviceWeights
   private readonly rope: RopePositions
   private disposed = false
 
-  private constructor(device: Device, weights: DsaWeights, config: DsaConfig, { rope }: DsaOptions) {
+  private constructor(device: Device, weights: DsaWeights, config: DsaConfig, options: DsaOptions) {
     checkDsaConfig(config)
+    const c = new Contract('DsaAttention.create', options, ['rope', 'activations'])
+    const { rope } = options
+    this.activations = c.choice('activations', options.activations ?? 'f32', ['f32', 'bf16'])
     this.device = device
     this.config = config
     this.scale = yarnSoftmaxScale(config.nope, config.yarn)
     this.rope = this.owned.add(new RopePositions(device, config, rope))
     try {
-      this.weights = uploadWeights(device, weights, this.owned)
+      this.weights = uploadWeights(device, weights, this.activations, this.owned)
     } catch (error) {
       this.dispose()
       throw error
@@ -81,6 +85,12 @@ export class DsaAttention implements Disposable {
   createCache(spec: DsaCacheSpec): PagedCache {
     this.assertLive('createCache')
     return createDsaCache(this.device, this.config, spec)
+  }
+
+  /** Makes the rope tables for sequences of up to so many tokens: before a step is recorded. @throws ValueError | MemoryError */
+  reserve(positions: number): void {
+    this.assertLive('reserve')
+    this.rope.upTo(positions)
   }
 
   /**
@@ -145,15 +155,14 @@ export class DsaAttention implements Disposable {
     this.assertLive('step')
     const checked = checkStep(this.device, this.config, args)
     const { cache, sequences } = args
+    if (sequences instanceof StepFrame)
+      return yield* this.stages(this.stageOf(sequences, sequences.tensors, checked), checked)
     const shared = sequences instanceof StepBatch
     const batch = shared ? sequences : beginStep(cache, sequences)
     let done = false
     try {
-      const { device, config, weights } = this
-      const result = yield* this.stages(
-        { device, config, weights, batch, tables: this.rope.upTo(batch.longest) },
-        checked,
-      )
+      using words = this.device.upload(stepWords(batch, batch))
+      const result = yield* this.stages(this.stageOf(batch, stepTensors(words, batch), checked), checked)
       done = true
       return result
     } finally {
@@ -161,24 +170,36 @@ export class DsaAttention implements Disposable {
     }
   }
 
+  private stageOf(
+    { cache, tokens, queries, longest }: StepBatch | StepFrame,
+    tensors: StepTensors,
+    { batchInvariant }: CheckedStep,
+  ): Stage {
+    const { device, config, weights, activations } = this
+    const batch = { cache, tokens, queries, longest, ...tensors }
+    return { device, config, weights, batch, tables: this.rope.upTo(longest), activations, batchInvariant }
+  }
+
   private *stages(stage: Stage, checked: CheckedStep): Generator<DsaStage, StepResult, void> {
-    const { x, latent, index, given, keep, qDtype, batchInvariant } = checked
+    const { x, latent, index, given, keep, qDtype } = checked
     using results = new Temporaries()
     using temporaries = new Temporaries()
     const owner = (output: StepOutput): Temporaries => (keep.includes(output) ? results : temporaries)
+    const asked = given === undefined
 
-    const residual = temporaries.add(queryResidual(stage, x))
-    const q = temporaries.add(latentQueries(stage, residual, qDtype))
-    yield 'q_proj'
-    appendLatents(stage, x, latent)
+    const projected = projectInput(stage, x, index !== undefined, temporaries)
+    const residual = prepareKeys(stage, projected, { latent, index: index?.pool }, temporaries)
     yield 'kv_proj'
-    if (index !== undefined) appendIndexKeys(stage, x, index.pool)
-    const queries = given === undefined ? indexQueries(stage, { x, residual }, index!.dtype, temporaries) : undefined
+    const queries = projectQueries(stage, residual, asked, temporaries)
+    const q = temporaries.add(latentQueries(stage, queries.attention, qDtype))
+    yield 'q_proj'
+    const wanted = { dtype: index?.dtype, owner: temporaries }
+    const scored = prepareQueries(stage, queries, projected.headWeights, q, wanted)
     yield 'indexer'
-    const selected = queries && select(stage, queries, index!.pool, owner, keep.includes('scores'))
-    const indices = temporaries.add(slotsOf(stage, selected?.selection ?? given!))
+    const selected = scored && select(stage, scored, index!.pool, owner, { temporaries, keep })
+    const indices = selected?.slots ?? temporaries.add(slotsOf(stage, given!))
     yield 'select'
-    const attended = temporaries.add(attend(stage, { q, cache: latent, indices, scale: this.scale }, batchInvariant))
+    const attended = temporaries.add(attend(stage, { q, cache: latent, indices, scale: this.scale }))
     yield 'attend'
     const context = owner('context').add(headContext(stage, attended))
     const out = results.add(projectOut(stage, context))
@@ -187,7 +208,7 @@ export class DsaAttention implements Disposable {
     return {
       out,
       ...(keep.includes('context') && { context }),
-      ...(keep.includes('selection') && { selection: selected!.selection }),
+      ...(keep.includes('selection') && { selection: selected!.selection! }),
       ...(keep.includes('scores') && { scores: selected!.scores! }),
     }
   }

@@ -1,7 +1,7 @@
 /** The rope tables of a layer on a device: as long as its sequences have become. */
 
 import type { Device } from '../device.ts'
-import { ShapeError, ValueError } from '../errors.ts'
+import { DeviceError, ShapeError, ValueError } from '../errors.ts'
 import type { DeviceTensor } from '../tensor/device-tensor.ts'
 import type { Tensor } from '../tensor/tensor.ts'
 import type { DsaConfig } from './config.ts'
@@ -30,11 +30,24 @@ export class RopePositions implements Disposable {
     }
   }
 
-  /** Tables with at least the positions 0 .. positions-1. @throws ValueError when the given ones are shorter; MemoryError */
+  /**
+   * Tables with at least the positions 0 .. positions-1.
+   *
+   * @throws ValueError when the given ones are shorter; DeviceError when they are missing while a graph is recorded, which
+   *   would own them; MemoryError
+   */
   upTo(positions: number): { readonly cos: DeviceTensor<'f32'>; readonly sin: DeviceTensor<'f32'> } {
     const { table } = this
     if (table !== undefined && positions <= table.cos.shape[0]!) return table
     this.checkGiven(positions)
+    if ('isRecording' in this.device && this.device.isRecording === true)
+      throw new DeviceError({
+        where: 'DsaAttention.step',
+        argument: 'device',
+        given: `${this.device.name} while it records a graph, without rope tables of ${positions} positions`,
+        allowed: 'tables made before',
+        hint: `call attention.reserve(${positions}) first`,
+      })
     const rows = Math.max(leastPositions, 2 ** Math.ceil(Math.log2(Math.max(1, positions))))
     const { rope: dim, ropeTheta: theta, yarn } = this.config
     const { cos, sin } = this.given ?? ropeTable({ positions: rows, dim, theta, yarn })

@@ -19,6 +19,8 @@ export interface RunLayerOptions {
   readonly indexer?: IndexLayoutName | undefined
   /** Attend to the layer's own selection (default) or to that of the file. */
   readonly selection?: 'own' | 'file' | undefined
+  /** dtype of what passes from one projection to the next, see {@link DsaAttention.create}. Default `f32`. */
+  readonly activations?: 'f32' | 'bf16' | undefined
   /** Rotate the indexer's queries and keys. Default false. */
   readonly hadamard?: boolean | undefined
   /** Keys each token attends to. Default: the file's. */
@@ -52,7 +54,18 @@ export interface LayerReport {
   readonly scores?: readonly Float32Array[] | undefined
 }
 
-const known = ['cache', 'indexer', 'selection', 'hadamard', 'topk', 'chunk', 'pageSize', 'scores', 'onStage']
+const known = [
+  'cache',
+  'indexer',
+  'selection',
+  'activations',
+  'hadamard',
+  'topk',
+  'chunk',
+  'pageSize',
+  'scores',
+  'onStage',
+]
 
 /**
  * Runs the layer of a file, in the form of `test/golden/hf_dsv32_layer.safetensors`, over its whole input.
@@ -73,7 +86,10 @@ export async function runLayer(
   const pageSize = c.integer('pageSize', options.pageSize ?? 64, 1)
   const { cache: latent = 'f32', indexer: index = 'f32' } = options
   const blocks = Math.max(1, Math.ceil(tokens / pageSize))
-  using attention = DsaAttention.create(device, layer.weights, layer.config, { rope: layer.rope })
+  using attention = DsaAttention.create(device, layer.weights, layer.config, {
+    rope: layer.rope,
+    activations: options.activations,
+  })
   const pass = { attention, layer, chunk, cache: { blocks, pageSize, latent, index } }
 
   const stored = storedPicks(layer)

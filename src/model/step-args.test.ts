@@ -295,7 +295,7 @@ describe('when the device fails', () => {
       await device.sync()
       expect([cache.length(id), device.bytesInUse]).toEqual([3, before])
     }
-    expect(allocations).toBeGreaterThan(20)
+    expect(allocations).toBeGreaterThan(15)
   })
 
   test('in any stage of a profiled step, the sequence is as before', async () => {
@@ -318,6 +318,7 @@ describe('when the device fails', () => {
     const full = new MemoryError({ where: 'test', allowed: 'fewer allocations' })
     using _ = failing('alloc', 5, full)
     expect(() => DsaAttention.create(device, weights, smallConfig)).toThrow(full)
+    await device.sync()
     expect(device.bytesInUse).toBe(before)
   })
 })

@@ -12,9 +12,10 @@ import type { Indices } from '../tensor/spaces.ts'
 import { Tensor } from '../tensor/tensor.ts'
 import type { DsaConfig } from './config.ts'
 import { StepBatch } from './step-batch.ts'
+import { StepFrame } from './step-frame.ts'
 
-/** Stages of a step, in their order. */
-export const dsaStages = ['q_proj', 'kv_proj', 'indexer', 'select', 'attend', 'out_proj'] as const
+/** Stages of a step, in their order; `kv_proj` is all projections of x and the new rows of the caches. */
+export const dsaStages = ['kv_proj', 'q_proj', 'indexer', 'select', 'attend', 'out_proj'] as const
 
 export type DsaStage = (typeof dsaStages)[number]
 
@@ -28,8 +29,11 @@ export interface StepArgs {
   readonly cache: PagedCache
   /** Layer of the cache. Default 0. */
   readonly layer?: number | undefined
-  /** New tokens of each sequence; in a stack of layers the {@link StepBatch} that all its layers share. */
-  readonly sequences: readonly AppendRequest[] | StepBatch
+  /**
+   * New tokens of each sequence; in a stack of layers the {@link StepBatch} that all its layers share; where the step is
+   * recorded, the {@link StepFrame} that it reads.
+   */
+  readonly sequences: readonly AppendRequest[] | StepBatch | StepFrame
   /**
    * Attend to these positions `[tokens, k]` instead of asking the indexer; negative entries are ignored. No entry may lie
    * after its token: refused on the host, the caller's duty on a device.
@@ -55,8 +59,8 @@ export interface StepResult {
   readonly out: DeviceTensor<'f32'>
   /** The indexer's picks, i32 `[tokens, indexTopk]`: positions ascending, then -1. */
   readonly selection?: LogicalIndices
-  /** f32 `[tokens, heads, v]`: what `o_proj` projects. */
-  readonly context?: DeviceTensor<'f32'>
+  /** `[tokens, heads, v]` in the dtype of the activations: what `o_proj` projects. */
+  readonly context?: DeviceTensor<'f32' | 'bf16'>
   /** The indexer's scores, f32 `[tokens, keys]`, -inf after the token. */
   readonly scores?: DeviceTensor<'f32'>
 }
@@ -105,21 +109,22 @@ export function checkStep(device: Device, config: DsaConfig, args: StepArgs): Ch
 }
 
 function checkSequences(cache: PagedCache, sequences: StepArgs['sequences'], tokens: number): void {
-  if (sequences instanceof StepBatch && sequences.cache !== cache)
+  const made = sequences instanceof StepBatch || sequences instanceof StepFrame
+  if (made && sequences.cache !== cache)
     throw new OptionError({
       where,
       argument: 'sequences',
       given: 'a step of another cache',
       allowed: 'one of this cache',
     })
-  if (!(sequences instanceof StepBatch) && !Array.isArray(sequences))
+  if (!made && !Array.isArray(sequences))
     throw new OptionError({
       where,
       argument: 'sequences',
       given: sequences ?? 'missing',
       allowed: 'a list of { id, tokens }',
     })
-  const total = sequences instanceof StepBatch ? sequences.tokens : sequences.reduce((sum, s) => sum + s.tokens, 0)
+  const total = made ? sequences.tokens : sequences.reduce((sum, s) => sum + s.tokens, 0)
   if (total !== tokens)
     throw new ShapeError({ where, argument: 'x', given: `${tokens} tokens`, allowed: `${total}, as sequences have` })
 }
@@ -171,8 +176,12 @@ function checkSelection(
   }
 }
 
-/** Position of each new token. */
+/** Position of each new token; in a frame the last that it may have. */
 function* positions(cache: PagedCache, sequences: StepArgs['sequences']): Generator<number> {
+  if (sequences instanceof StepFrame) {
+    for (let i = 0; i < sequences.tokens; i++) yield sequences.longest - 1
+    return
+  }
   if (sequences instanceof StepBatch) {
     yield* sequences.positions.codes()
     return

@@ -48,6 +48,16 @@ export class StepBatch {
     return others.every(tokens => tokens === first) ? first : undefined
   }
 
+  /** Sequences. */
+  get batch(): number {
+    return this.requests.length
+  }
+
+  /** Columns of the block table. */
+  get pages(): number {
+    return this.blockTable.shape[1]!
+  }
+
   /** Takes the step back: its tokens leave their sequences. */
   undo(): void {
     const starts = this.cacheLength.codes()

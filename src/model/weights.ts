@@ -12,7 +12,7 @@ import { decodeTable } from '../dtypes/convert.ts'
 import { dtypeInfo } from '../dtypes/dtype.ts'
 import { DtypeError, OptionError, ShapeError, UnsupportedError } from '../errors.ts'
 import { type Shape, sizeOf } from '../tensor/shape.ts'
-import { type Tensor, tensor } from '../tensor/tensor.ts'
+import { fromFloats, type Tensor, tensor } from '../tensor/tensor.ts'
 import { checkDsaConfig, type DsaConfig } from './config.ts'
 
 /** Rows and columns under one f32 scale of an fp8 weight. */
@@ -118,7 +118,7 @@ export function dsaWeights(source: TensorSource, config: DsaConfig, prefix = '',
   const linear = (name: string): Projection => projection(where, source, prefix + name, shapes[name]!)
   const norms = normShapes(config)
   const norm = (name: string): Plain => checked(where, source, prefix + name, ['f32', 'bf16'], norms[name]!)
-  const kvB = dequantize(linear('kv_b_proj'))
+  const kvB = dequantize(linear('kv_b_proj'), 'f32')
   return {
     qA: linear('q_a_proj'),
     qANorm: norm('q_a_layernorm.weight'),
@@ -164,9 +164,13 @@ function projection(where: string, source: TensorSource, name: string, shape: Sh
   return { weight, scale: checked(where, source, scaleName, ['f32'], blocks) }
 }
 
-/** The weight's values: codes times their block's scale, rounded once to f32. */
-function dequantize({ weight, scale }: Projection): Plain {
-  if (weight.dtype !== 'e4m3') return weight as Plain
+/**
+ * The weight's values in `dtype`, rounded once: codes times their block's scale. A weight that is not of e4m3 keeps its
+ * dtype, except f32 that is to become bf16.
+ */
+export function dequantize({ weight, scale }: Projection, dtype: 'f32' | 'bf16'): Plain {
+  if (weight.dtype === 'bf16' || weight.dtype === dtype) return weight as Plain
+  if (weight.dtype === 'f32') return weight.cast(dtype)
   const [rows, columns] = weight.shape as [number, number]
   const codes = weight.codes()
   const scales = scale!.floats()
@@ -178,7 +182,7 @@ function dequantize({ weight, scale }: Projection): Plain {
     for (let c = 0; c < columns; c++)
       out[r * columns + c] = values[codes[r * columns + c]!]! * scales[scaleRow + Math.floor(c / weightScaleBlock)]!
   }
-  return tensor('f32', [rows, columns], out)
+  return fromFloats(dtype, [rows, columns], out)
 }
 
 /** kv_b by head: the rows of the key half become columns, those of the value half stay. */

@@ -66,8 +66,9 @@ function check(args: IndexTopKArgs): CheckedCall<IndexTopKProblem> {
  *
  *   score[t, j] = kScale[j] · Σ_h max(0, q[t,h]·k[j]) · qScale[t,h]        lo[t] <= j < hi[t]
  *
- * Scores are never stored: memory does not grow with the number of keys. Keys that no window holds are never read; a key
- * without a page is never selected, nor one whose score is NaN or -inf.
+ * The score matrix is never stored: a cpu worker selects while it scores, a GPU scores windows of tokens that fit in a
+ * bounded part of its scratch memory, so that memory does not grow with the number of keys. Keys that no window holds are
+ * never read; a key without a page is never selected, nor one whose score is NaN or -inf.
  *
  * @throws ShapeError | DtypeError | ValueError | OptionError | OverlapError | DeviceError | DisposedError before anything
  *   is launched

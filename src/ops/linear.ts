@@ -19,6 +19,16 @@ export interface LinearArgs {
   readonly weight: AnyTensor<WeightDtype>
   /** f32 `[ceil(out / 128), ceil(in / 128)]`, with a heads axis before if the weight has one: factor of each block of e4m3. */
   readonly weightScale?: AnyTensor<'f32'> | undefined
+  /**
+   * A token gives the same bits whatever the others are and however many. Without it few tokens may be summed in another
+   * order than many, for speed. Default false.
+   */
+  readonly batchInvariant?: boolean | undefined
+  /**
+   * The weight was there before the operations that may still be under way: a card may read it before they have ended.
+   * Wrong where one of them writes the weight. Default false.
+   */
+  readonly settledWeight?: boolean | undefined
   /** Default: the dtype of x. */
   readonly outDtype?: FloatIn | undefined
   /** The caller's own output tensor, any token and head stride. */
@@ -26,7 +36,7 @@ export interface LinearArgs {
   readonly signal?: AbortSignal | undefined
 }
 
-const known = ['x', 'weight', 'weightScale', 'outDtype', 'into', 'signal']
+const known = ['x', 'weight', 'weightScale', 'batchInvariant', 'settledWeight', 'outDtype', 'into', 'signal']
 
 function check(args: LinearArgs): CheckedCall<LinearProblem> {
   const c = new Contract('linear', args, known)
@@ -48,7 +58,14 @@ function check(args: LinearArgs): CheckedCall<LinearProblem> {
   const into = c.object('into', args.into ?? {}, ['out'])
   const outAxes = [...axes.slice(0, -1), 'out']
   return {
-    problem: { tokens: c.dim('tokens'), heads: batched ? c.dim('heads') : 1, inputs, outputs },
+    problem: {
+      tokens: c.dim('tokens'),
+      heads: batched ? c.dim('heads') : 1,
+      inputs,
+      outputs,
+      batchInvariant: c.flag('batchInvariant', args.batchInvariant, false),
+      settledWeight: c.flag('settledWeight', args.settledWeight, false),
+    },
     inputs: { x, weight, weightScale },
     outputs: { out: c.output('into.out', into.out, outDtypeOf(c, args.outDtype, x), outAxes) },
     signal: args.signal,
@@ -60,8 +77,8 @@ function check(args: LinearArgs): CheckedCall<LinearProblem> {
  *
  *   out[t, o] = Σ_i x[t, i] · W[o, i]          out[t, h, o] = Σ_i x[t, h, i] · W[h, o, i]
  *
- * W[o, i] is the weight's exact value, times `weightScale[o / 128, i / 128]` rounded once to f32. Sums are in f32 and
- * depend on the row alone: a token gives the same bits whatever the others are. The output is rounded once from them.
+ * W[o, i] is the weight's exact value, times `weightScale[o / 128, i / 128]` rounded once to f32. Sums are in f32, and for
+ * a number of tokens the same bits each time; the output is rounded once from them.
  *
  * @throws ShapeError | DtypeError | OptionError | OverlapError | DeviceError before anything is launched
  * @example const { out } = linear(device, { x, weight, outDtype: 'f32' })

@@ -7,9 +7,21 @@ import type { CallOptions, Device, DeviceKind, DeviceLimits, Plan } from '../dev
 import type { Dtype } from '../dtypes/dtype.ts'
 import { dtypeInfo } from '../dtypes/dtype.ts'
 import { DeviceError, DisposedError, OverlapError, UnsupportedError } from '../errors.ts'
+import type { GpuPlan } from '../lang/launch.ts'
 import { type AnyTensor, DeviceTensor } from '../tensor/device-tensor.ts'
 import type { IndexSpace } from '../tensor/spaces.ts'
 import type { Tensor } from '../tensor/tensor.ts'
+import {
+  CallCache,
+  type FoundCall,
+  type KeptCall,
+  keepCall,
+  noMemory,
+  placed,
+  placedPlan,
+  type StandIns,
+  standsFor,
+} from './plan-cache.ts'
 
 /** An output tensor: allocated by the call, or the caller's own (`into`), already checked. */
 export interface OutputSpec {
@@ -60,10 +72,12 @@ interface OpSpec<Args, P, Result> {
   result(outputs: Readonly<Record<string, DeviceTensor>>): Result
 }
 
-export function defineOp<Args, P, Result>(spec: OpSpec<Args, P, Result>): Op<Args, Result> {
+export function defineOp<Args extends object, P, Result>(spec: OpSpec<Args, P, Result>): Op<Args, Result> {
+  const cache = new CallCache()
   const call = (device: Device, args: Args): Result => {
-    const checked = spec.check(args)
-    return spec.result(launch(device, spec.name, spec.kernels, checked))
+    const found = cache.find(device, args, standIns => keep(device, spec, standIns))
+    if (found !== undefined) return spec.result(launchKept(device, spec.name, found))
+    return spec.result(launch(device, spec.name, spec.kernels, spec.check(args)))
   }
   return Object.assign(call, {
     devices: Object.keys(spec.kernels) as DeviceKind[],
@@ -82,15 +96,60 @@ export function defineOp<Args, P, Result>(spec: OpSpec<Args, P, Result>): Op<Arg
   })
 }
 
+/** Checks and plans a call on stand-ins. @returns undefined for a plan that is not of kernels on a GPU */
+function keep<Args, P, Result>(
+  device: Device,
+  { name, kernels, check }: OpSpec<Args, P, Result>,
+  standIns: StandIns,
+): KeptCall | undefined {
+  const { problem, inputs, outputs } = check(standIns.args as Args)
+  const made = mapTable(outputs, (output, key) => output.into ?? standIns.output(key, output))
+  const bound = inputs as DeviceTable
+  const plan = planFor(device, name, kernels, { problem, inputs: bound, outputs: made, limits: device.limits })
+  return plan.kind === 'gpu' ? keepCall(standIns, bound, outputs, plan as GpuPlan) : undefined
+}
+
+/** Enqueues a kept call on its tensors. */
+function launchKept(device: Device, op: string, { call, tensors }: FoundCall): Record<string, DeviceTensor> {
+  assertLive(device, op)
+  const all: Record<string | number, DeviceTensor> = Object.fromEntries(tensors.entries())
+  const inputs: Record<string, DeviceTensor | undefined> = {}
+  for (const [name, view] of call.inputs) inputs[name] = view && placed(view, all)
+  const specs: Record<string, OutputSpec> = {}
+  for (const [name, { spec, into }] of call.outputs)
+    specs[name] = into === undefined ? spec : { ...spec, into: placed(into, all) }
+  checkPlacement(device, op, inputs, specs)
+  const fresh: DeviceTensor[] = []
+  try {
+    const outputs = mapTable(specs, (spec, name) => (all[name] = place(device, spec, fresh)))
+    device.submit(placedPlan(call, all), { inputs, outputs })
+    return outputs
+  } catch (error) {
+    for (const t of fresh) t.dispose()
+    throw error
+  }
+}
+
+/** An output's tensor; one that is made here is added to `fresh`. */
+function place(device: Device, output: OutputSpec, fresh: DeviceTensor[]): DeviceTensor {
+  const target = output.into ?? device.alloc(output.dtype, output.shape, output.dims)
+  if (output.into === undefined) fresh.push(target)
+  return output.space === undefined ? target : target.withSpace(output.space)
+}
+
+function assertLive(device: Device, op: string): void {
+  if (!device.isDisposed) return
+  throw new DisposedError({ where: op, argument: 'device', given: device.name, allowed: 'a device not yet disposed' })
+}
+
 /** Plans and enqueues one checked call. */
-export function launch<P>(
+function launch<P>(
   device: Device,
   op: string,
   kernels: KernelTable<P>,
   { problem, inputs, outputs, signal }: CheckedCall<P>,
 ): Record<string, DeviceTensor> {
-  if (device.isDisposed)
-    throw new DisposedError({ where: op, argument: 'device', given: device.name, allowed: 'a device not yet disposed' })
+  assertLive(device, op)
   checkPlacement(device, op, inputs, outputs)
   const uploads: DeviceTensor[] = []
   const fresh: DeviceTensor[] = []
@@ -100,13 +159,8 @@ export function launch<P>(
       uploads.push(target)
       return target
     }
-    const place = (output: OutputSpec): DeviceTensor => {
-      const target = output.into ?? device.alloc(output.dtype, output.shape, output.dims)
-      if (output.into === undefined) fresh.push(target)
-      return output.space === undefined ? target : target.withSpace(output.space)
-    }
     const bound = mapTable(inputs, input => (input === undefined || onDevice(input) ? input : upload(input)))
-    const made = mapTable(outputs, place)
+    const made = mapTable(outputs, output => place(device, output, fresh))
     const plan = planFor(device, op, kernels, { problem, inputs: bound, outputs: made, limits: device.limits })
     const options: CallOptions = { signal }
     device.submit(plan, { inputs: bound, outputs: made }, options)
@@ -121,15 +175,20 @@ export function launch<P>(
 
 const onDevice = (t: AnyTensor): t is DeviceTensor => t instanceof DeviceTensor
 
-const mapTable = <A, B>(table: Readonly<Record<string, A>>, map: (value: A) => B): Record<string, B> =>
-  Object.fromEntries(Object.entries(table).map(([name, value]) => [name, map(value)]))
+function mapTable<A, B>(table: Readonly<Record<string, A>>, map: (value: A, name: string) => B): Record<string, B> {
+  const mapped: Record<string, B> = {}
+  for (const name in table) mapped[name] = map(table[name]!, name)
+  return mapped
+}
 
 /** A view without memory, for planning only. */
 const describe = (device: Device, t: OutputSpec | AnyTensor): DeviceTensor => {
   const strides =
     'strides' in t ? t.strides : t.shape.map((_, axis) => t.shape.slice(axis + 1).reduce((a, b) => a * b, 1))
-  const memory = { owner: device, address: 0, bytes: 0, disposed: false, failure: undefined, dispose: () => {} }
-  return new DeviceTensor({ dtype: t.dtype, shape: t.shape, strides, offset: 0, dims: t.dims, space: t.space }, memory)
+  const spec = { dtype: t.dtype, shape: t.shape, strides, offset: 0, dims: t.dims, space: t.space }
+  const memory = noMemory(device)
+  standsFor.set(memory, t)
+  return new DeviceTensor(spec, memory)
 }
 
 function planFor<P>(device: Device, op: string, kernels: KernelTable<P>, request: PlanRequest<P>): Plan {
@@ -150,12 +209,8 @@ function checkPlacement(
   inputs: TensorTable,
   outputs: Readonly<Record<string, OutputSpec>>,
 ): void {
-  const placed: [string, DeviceTensor][] = []
-  for (const [name, t] of Object.entries(inputs)) if (t !== undefined && onDevice(t)) placed.push([name, t])
-  const written: [string, DeviceTensor][] = []
-  for (const [name, { into, inPlace }] of Object.entries(outputs))
-    if (into !== undefined) written.push([inPlace ? name : `into.${name}`, into])
-  for (const [argument, t] of [...placed, ...written]) {
+  const all: [argument: string, t: DeviceTensor][] = []
+  const add = (argument: string, t: DeviceTensor): void => {
     t.assertLive(op, argument)
     if (t.device !== device)
       throw new DeviceError({
@@ -164,17 +219,26 @@ function checkPlacement(
         given: `on ${t.device.name}`,
         allowed: `a tensor of the device ${device.name} given`,
       })
+    all.push([argument, t])
   }
-  written.forEach(([argument, target], i) => {
-    for (const [other, t] of [...placed, ...written.slice(0, i)])
-      if (overlaps(target, t))
+  for (const name in inputs) {
+    const t = inputs[name]
+    if (t !== undefined && onDevice(t)) add(name, t)
+  }
+  const reads = all.length
+  for (const name in outputs) {
+    const { into, inPlace } = outputs[name]!
+    if (into !== undefined) add(inPlace ? name : `into.${name}`, into)
+  }
+  for (let i = reads; i < all.length; i++)
+    for (let j = 0; j < i; j++)
+      if (overlaps(all[i]![1], all[j]![1]))
         throw new OverlapError({
           where: op,
-          argument,
-          given: `memory of ${other}`,
+          argument: all[i]![0],
+          given: `memory of ${all[j]![0]}`,
           allowed: 'an output that shares no memory with another tensor',
         })
-  })
 }
 
 function overlaps(a: DeviceTensor, b: DeviceTensor): boolean {

@@ -36,6 +36,18 @@ test('a run-time loop is a counted block', () => {
   `)
 })
 
+test('a role is entered by the number of the warp, which all its lanes agree on', () => {
+  expect(bodyOf(k => k.role('some', { warps: [1, 3] }, () => {}))).toMatchInlineSnapshot(`
+    "  mov.u32 %t0, %tid.x;
+      shr.u32 %t0, %t0, 5;
+      shfl.sync.idx.b32 %t0, %t0, 0, 31, -1;
+      sub.u32 %t0, %t0, 1;
+      setp.ge.u32 %t1, %t0, 2;
+      @%t1 bra.uni AFTER_SOME_0;
+    AFTER_SOME_0:"
+  `)
+})
+
 test('a branch with two sides', () => {
   expect(
     bodyOf(k => {

@@ -134,12 +134,17 @@ class Printer {
     }
   }
 
-  /** Threads outside the role jump over it; register counts move between warpgroups on entry. */
+  /**
+   * Threads outside the role jump over it; register counts move between warpgroups on entry. The warp's number goes
+   * through an exchange: so ptxas knows that all its lanes take the same way, and keeps what they share in uniform
+   * registers.
+   */
   private role({ name, first, last, registers, body }: Extract<Node, { kind: 'role' }>): void {
     const end = this.label(`after_${name}`)
-    const [thread, outside] = [this.temporary('.b32'), this.temporary('.pred')]
-    this.lines.push(`mov.u32 ${thread}, %tid.x;`, `sub.u32 ${thread}, ${thread}, ${32 * first};`)
-    this.lines.push(`setp.ge.u32 ${outside}, ${thread}, ${32 * (last - first)};`, `@${outside} bra.uni ${end};`)
+    const [warp, outside] = [this.temporary('.b32'), this.temporary('.pred')]
+    this.lines.push(`mov.u32 ${warp}, %tid.x;`, `shr.u32 ${warp}, ${warp}, 5;`)
+    this.lines.push(`shfl.sync.idx.b32 ${warp}, ${warp}, 0, 31, -1;`, `sub.u32 ${warp}, ${warp}, ${first};`)
+    this.lines.push(`setp.ge.u32 ${outside}, ${warp}, ${last - first};`, `@${outside} bra.uni ${end};`)
     if (registers !== undefined) {
       const entry = entryRegisters(this.kernel.threads, this.kernel.residentBlocks)
       this.lines.push(`setmaxnreg.${registers > entry ? 'inc' : 'dec'}.sync.aligned.u32 ${registers};`)

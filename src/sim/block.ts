@@ -9,6 +9,7 @@ import type { Findings } from './finding.ts'
 import { MbarrierState } from './mbarrier.ts'
 import { SharedMemory, sharedStart } from './memory.ts'
 import type { AccessKind, Accessor } from './shadow.ts'
+import { TensorMemoryState } from './tensor-memory.ts'
 import { Warp } from './warp.ts'
 
 export type Grid = readonly [x: number, y: number]
@@ -28,6 +29,7 @@ export class Block {
   private readonly barriers = new Map<number, MbarrierState>()
   /** What each warpgroup has said about a multiply, until all four warps have. */
   private readonly said = new Map<string, { readonly text: string; warps: number }>()
+  private tensor: TensorMemoryState | undefined
   /** Number of the block in the grid. */
   readonly number: number
 
@@ -45,6 +47,18 @@ export class Block {
       { length: count },
       (_, warp) => new Warp(this, warp, rank * count + warp, count * kernel.cluster, kernel.body),
     )
+  }
+
+  /** The block's tensor memory, of kernels for sm_100. */
+  get tensorMemory(): TensorMemoryState {
+    this.tensor ??= new TensorMemoryState(this.number, this.findings)
+    return this.tensor
+  }
+
+  /** After the last warp of the cluster has ended. */
+  end(): void {
+    this.tensor?.end()
+    for (const warp of this.warps) warp.tensor.end()
   }
 
   special(name: string, thread: number, lane: number): number {
@@ -137,7 +151,7 @@ export class Block {
         by.site,
       )
     this.shared.shadow[kind](by, start, bytes)
-    return new DataView(this.shared.bytes.buffer, start, bytes)
+    return this.shared.viewAt(start)
   }
 
   private inside(by: Accessor, start: number, bytes: number, what: string): boolean {

@@ -6,7 +6,7 @@
  */
 
 /** A set of operations: of each warp all below a number, and a few more. */
-class Operations {
+export class Operations {
   private readonly floors: Int32Array
   private readonly others = new Set<number>()
 
@@ -50,6 +50,8 @@ const joinSteps = (own: Int32Array, other: Int32Array): void => {
 export class Clock {
   /** Steps of each warp that happened before. */
   readonly seen: Int32Array
+  /** Steps of each warp that came before in time, as those before a copy that has ended; nothing of them need be visible. */
+  readonly past: Int32Array
   /** Steps of each warp whose ordinary writes the asynchronous proxy may read. */
   private readonly fenced: Readonly<Record<FencedSpace, Int32Array>>
   /** Steps of each warp that a proxy fence of any warp followed, for copies that overwrite what was read. */
@@ -57,23 +59,30 @@ export class Clock {
   /** Asynchronous operations known to be complete, and those of them that a proxy fence followed. */
   private readonly done: Operations
   private readonly doneFenced: Operations
+  /** Operations on tensor memory that a fence before a barrier, or a commit, has published: complete, or issued. */
+  readonly tensor: { readonly complete: Operations; readonly issued: Operations }
 
   constructor(warps: number) {
     this.seen = new Int32Array(warps)
+    this.past = new Int32Array(warps)
     this.fenced = { shared: new Int32Array(warps), global: new Int32Array(warps) }
     this.fencedReads = new Int32Array(warps)
     this.done = new Operations(warps)
     this.doneFenced = new Operations(warps)
+    this.tensor = { complete: new Operations(warps), issued: new Operations(warps) }
   }
 
   /** Everything the other clock knows is known here too. */
   join(other: Clock): void {
     joinSteps(this.seen, other.seen)
+    joinSteps(this.past, other.past)
     joinSteps(this.fenced.shared, other.fenced.shared)
     joinSteps(this.fenced.global, other.fenced.global)
     joinSteps(this.fencedReads, other.fencedReads)
     this.done.join(other.done)
     this.doneFenced.join(other.doneFenced)
+    this.tensor.complete.join(other.tensor.complete)
+    this.tensor.issued.join(other.tensor.issued)
   }
 
   /** A proxy fence of a warp: its ordinary writes so far may be read by the asynchronous proxy. */
@@ -97,6 +106,19 @@ export class Clock {
   /** Whether a proxy fence is known to have followed the end of an asynchronous operation. */
   isOperationFenced(warp: number, op: number): boolean {
     return this.doneFenced.has(warp, op)
+  }
+
+  /** Steps that came before in time. */
+  before(): Int32Array {
+    const steps = this.past.slice()
+    joinSteps(steps, this.seen)
+    return steps
+  }
+
+  /** All that came before in time for the other clock came before here too: its steps, and the operations that are complete. */
+  follow(other: Clock): void {
+    joinSteps(this.past, other.before())
+    this.done.join(other.done)
   }
 
   /** Records that an asynchronous operation of a warp is complete. */

@@ -8,10 +8,13 @@ import { Block, type Grid } from './block.ts'
 import { WarpBarrier } from './block-barrier.ts'
 import { Clock } from './clock.ts'
 import type { Counters } from './counters.ts'
+import type { Card } from './estimate.ts'
 import type { Findings } from './finding.ts'
 import type { GlobalMemory } from './memory.ts'
 import type { Accessor } from './shadow.ts'
 import type { TensorMapEntry } from './tensor-copy.ts'
+import { TensorPipe } from './tensor-pipe.ts'
+import { Timing } from './timing.ts'
 import type { Warp } from './warp.ts'
 
 export interface ClusterContext {
@@ -26,6 +29,14 @@ export interface ClusterContext {
   readonly maps: ReadonlyMap<bigint, TensorMapEntry>
   /** Whether asynchronous data lands at once or only when its bytes are signalled. */
   readonly landing: 'early' | 'late'
+  /** The card whose times a timeline has. */
+  readonly timedFor?: Card | undefined
+}
+
+/** A signal on its way, and when it arrives in a timeline. */
+export interface Flight {
+  readonly at: number
+  readonly signal: () => void
 }
 
 /** An asynchronous operation that somebody must have waited for before the kernel ends. */
@@ -41,8 +52,11 @@ export class Cluster {
   readonly blocks: readonly Block[]
   readonly warps: readonly Warp[]
   readonly barrier: WarpBarrier
-  /** Copies whose bytes have not been signalled yet. */
-  readonly inFlight: (() => void)[] = []
+  /** What has not been signalled yet: bytes of copies, multiplies that are complete. */
+  readonly inFlight: Flight[] = []
+  /** Estimated times, when a timeline was asked for. */
+  readonly timing: Timing | undefined
+  readonly tensorPipe: TensorPipe = new TensorPipe()
   private readonly pending: Pending[] = []
   /** Latest accesses of each block's shared memory from other blocks. */
   private readonly remote = new Map<Block, Accessor[]>()
@@ -52,6 +66,7 @@ export class Cluster {
     const { kernel, grid, at, findings } = context
     this.context = context
     this.number = at[1] * grid[0] + at[0]
+    if (context.timedFor !== undefined) this.timing = new Timing(context.timedFor, kernel.name, this.number)
     const warps = (kernel.threads / 32) * kernel.cluster
     this.barrier = new WarpBarrier('the cluster barrier', warps, findings)
     this.blocks = Array.from({ length: kernel.cluster }, (_, rank) => new Block(this, rank))
@@ -97,7 +112,9 @@ export class Cluster {
 
   /** After the last warp has ended. */
   end(): void {
+    this.tensorPipe.runTo(this.tensorPipe.issued)
     for (const action of this.ends) action()
+    for (const block of this.blocks) block.end()
     const everyone = new Clock(this.actors)
     for (const { clock } of this.warps) everyone.join(clock)
     for (const { by, what } of this.pending)

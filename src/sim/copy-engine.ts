@@ -1,5 +1,6 @@
 /** The block's copy engine (TMA) as one warp uses it: boxes and consecutive bytes between global and shared memory. */
 
+import { dtypeInfo } from '../dtypes/dtype.ts'
 import type { CopyEngine, TensorCopy, TensorStore } from '../lang/machine.ts'
 import { swizzled, swizzleRepeat } from '../lang/swizzle.ts'
 import type { Block } from './block.ts'
@@ -24,7 +25,7 @@ interface Store {
   land(): void
 }
 
-type Load = Pick<TensorCopy, 'target' | 'barrier' | 'multicast'>
+type Load = Pick<TensorCopy, 'target' | 'barrier' | 'multicast' | 'pair'>
 
 export class SimCopyEngine implements CopyEngine {
   private readonly warp: Warp
@@ -48,6 +49,21 @@ export class SimCopyEngine implements CopyEngine {
     this.bring(chunks, load)
   }
 
+  gatherRows({ map, column, rows, ...load }: Parameters<CopyEngine['gatherRows']>[0]): void {
+    const entry = this.entry(map, load.target, 128)
+    if (entry.param.box.length !== 2 || entry.param.box[1] !== 1)
+      this.warp.report('copy', `a gather with boxes of [${entry.param.box}]; expected one row of a matrix`)
+    const reader = this.warp.asyncAccessor()
+    const pitch = entry.param.box[0] * dtypeInfo[entry.param.dtype].bytes
+    const chunks = rows.flatMap((row, i) =>
+      [...boxRows(entry, [column, row], load.target + i * pitch)].flatMap(r =>
+        this.chunksOf(r, this.globalRow(r, reader), entry),
+      ),
+    )
+    this.block.counters.bytes.gathered += rows.length * pitch
+    this.bring(chunks, load, true)
+  }
+
   bulkLoad({ source, bytes, ...load }: Parameters<CopyEngine['bulkLoad']>[0]): void {
     this.checkBulk(bytes, load.target, source)
     const reader = this.warp.asyncAccessor()
@@ -55,11 +71,12 @@ export class SimCopyEngine implements CopyEngine {
   }
 
   /** Starts a copy into the shared memory of each receiving block; its bytes are signalled there later. */
-  private bring(chunks: readonly Chunk[], { target, barrier, multicast }: Load): void {
+  private bring(chunks: readonly Chunk[], { target, barrier, multicast, pair = false }: Load, isGather = false): void {
     const { warp, block, context } = this
     const ranks = multicast === undefined ? [block.rank] : [...Array(16).keys()].filter(r => (multicast >> r) & 1)
     const total = chunks.reduce((sum, { bytes }) => sum + bytes, 0)
     this.block.counters.bytes.copied += total
+    const before = warp.clock.before()
     for (const rank of ranks) {
       const into = block.cluster.blockOf(rank, warp)
       if (into === undefined) continue
@@ -70,13 +87,16 @@ export class SimCopyEngine implements CopyEngine {
       const land = (): void => {
         for (const { from, to, bytes } of allowed) into.place(to, from?.slice() ?? new Uint8Array(bytes))
       }
-      const state = into.mbarrier(warp, barrier)
+      const counting = pair ? block.cluster.blocks[rank & ~1]! : into
+      if (counting !== into) block.cluster.remoteAccess(counting, by, warp)
+      const state = counting.mbarrier(warp, barrier)
       state.checkVisible(warp.clock, warp.site)
       if (context.landing === 'early') land()
-      block.cluster.inFlight.push(() => {
+      const signal = (): void => {
         if (context.landing === 'late') land()
-        state.complete(total, this.ended(by))
-      })
+        state.complete(total, this.ended(by, before))
+      }
+      block.cluster.inFlight.push({ at: this.arrival(total, isGather), signal })
     }
   }
 
@@ -164,14 +184,24 @@ export class SimCopyEngine implements CopyEngine {
     const state = into.mbarrier(warp, barrier)
     state.checkVisible(warp.clock, warp.site)
     if (context.landing === 'early') land()
-    block.cluster.inFlight.push(() => {
+    const before = warp.clock.before()
+    const signal = (): void => {
       if (context.landing === 'late') land()
-      state.complete(bytes, this.ended(by))
-    })
+      state.complete(bytes, this.ended(by, before))
+    }
+    block.cluster.inFlight.push({ at: this.arrival(bytes), signal })
   }
 
-  private ended(by: Accessor): Clock {
+  /** When a copy that is issued now arrives, in a timeline. */
+  private arrival(bytes: number, isGather = false): number {
+    const { block, warp } = this
+    return block.cluster.timing?.copy(block.number, warp.timer!.time, bytes, isGather) ?? 0
+  }
+
+  /** @param before the steps before it was issued */
+  private ended(by: Accessor, before: Int32Array): Clock {
     const done = new Clock(this.block.cluster.actors)
+    done.past.set(before)
     done.complete(by.warp, by.stamp)
     return done
   }
@@ -191,11 +221,12 @@ export class SimCopyEngine implements CopyEngine {
     this.groups.add(lane, { read: reader.stamp, written: writer.stamp, land })
   }
 
-  private entry(map: bigint, shared: number): TensorMapEntry {
+  /** What a map describes; a whole box begins where its swizzle repeats. */
+  private entry(map: bigint, shared: number, least?: number): TensorMapEntry {
     const entry = this.context.maps.get(map)!
     const problem = checkMap(entry)
     if (problem !== undefined) this.warp.report('copy', problem)
-    const alignment = Math.max(128, swizzleRepeat(entry.param.swizzle))
+    const alignment = least ?? Math.max(128, swizzleRepeat(entry.param.swizzle))
     if (shared % alignment !== 0)
       this.warp.report('misaligned', `tensor copy at shared byte ${shared}; expected a multiple of ${alignment}`)
     return entry

@@ -9,6 +9,8 @@ export interface Bytes {
   shared: number
   /** Brought into shared memory, or taken away, by copies. */
   copied: number
+  /** Of those, brought by gathers of rows. */
+  gathered: number
   /** Read from shared memory by matrix units. */
   matrix: number
   /** Of global memory, in lines of 128 bytes, each counted once a launch: what must come from or go to the device's memory. */
@@ -16,9 +18,11 @@ export interface Bytes {
 }
 
 export class Counters {
-  readonly bytes: Bytes = { global: 0, shared: 0, copied: 0, matrix: 0, distinct: 0 }
+  readonly bytes: Bytes = { global: 0, shared: 0, copied: 0, gathered: 0, matrix: 0, distinct: 0 }
   /** Turns that shared memory took for the accesses of threads, and what it takes without bank conflicts. */
   readonly sharedTurns: { least: number; taken: number } = { least: 0, taken: 0 }
+  /** Registers of a warp that arithmetic and warpgroup multiplies have read. */
+  registerReads = 0
   private readonly counts: Map<InstRecord, number> = new Map()
 
   count(record: InstRecord): void {
@@ -35,9 +39,18 @@ export class Counters {
     return new Map([...this.counts].map(([{ name }, count]) => [name, count]))
   }
 
-  /** Warp instructions in all. */
+  /** What records take of a unit, or of the issue slots. */
+  cyclesByRecord(unit: Cost['unit'] | 'issue'): ReadonlyMap<string, number> {
+    const cycles = new Map<string, number>()
+    for (const [{ name, cost }, count] of this.counts)
+      if (cost.cycles > 0 && (unit === 'issue' || cost.unit === unit))
+        cycles.set(name, count * (unit === 'issue' ? 1 : cost.cycles))
+    return cycles
+  }
+
+  /** Warp instructions in all, without what becomes none of its own. */
   get issued(): number {
-    return [...this.counts.values()].reduce((sum, count) => sum + count, 0)
+    return [...this.counts].reduce((sum, [{ cost }, count]) => sum + (cost.cycles > 0 ? count : 0), 0)
   }
 
   /** Cycles of exchanges between lanes, which take turns with shared memory. */

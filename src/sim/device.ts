@@ -5,6 +5,7 @@
 import type { Bindings, CallOptions, Device, DeviceLimits, Plan } from '../device.ts'
 import { type Dtype, dtypeInfo, type StorageOf } from '../dtypes/dtype.ts'
 import { AbortedError, DisposedError, FaultError, MemoryError } from '../errors.ts'
+import type { Kernel } from '../lang/kernel.ts'
 import type { GpuPlan, LaunchArg } from '../lang/launch.ts'
 import type { Param } from '../lang/params.ts'
 import type { Target } from '../lang/types.ts'
@@ -13,10 +14,12 @@ import { checkWrite } from '../tensor/owned-block.ts'
 import { checkShape, reachOf, rowMajor, type Shape, sizeOf } from '../tensor/shape.ts'
 import { Tensor, tensor } from '../tensor/tensor.ts'
 import { Counters } from './counters.ts'
+import type { Card } from './estimate.ts'
 import { type Finding, Findings } from './finding.ts'
 import { type GlobalBuffer, GlobalMemory } from './memory.ts'
 import { simulate } from './simulate.ts'
 import type { TensorMapEntry } from './tensor-copy.ts'
+import type { Timeline } from './timeline.ts'
 
 export interface SimOptions {
   /** Chooses the order in which the warps of a block take turns. Default 1. */
@@ -25,6 +28,16 @@ export interface SimOptions {
   readonly landing?: 'early' | 'late'
   /** Upper bound of the scratch memory of one launch, in bytes. Default 64 MiB. */
   readonly scratchBytes?: number
+  /** Asked before each launch: where to count it and put its timelines, instead of in the device's counters. */
+  readonly observe?: (kernel: Kernel, grid: readonly [x: number, y: number]) => Observation | undefined
+}
+
+/** What a launch leaves behind for whoever watches it. */
+export interface Observation {
+  readonly counters: Counters
+  readonly timelines: Timeline[]
+  /** The card whose times the timelines have. */
+  readonly timedFor: Card
 }
 
 class SimAllocation implements Allocation {
@@ -193,12 +206,13 @@ export class SimDevice implements Device {
           Object.entries(kernel.params).map(([name, param]) => [name, valueOf(param, args[name])]),
         )
         simulate(kernel, {
+          counters: this.counters,
+          ...this.options.observe?.(kernel, grid),
           grid,
           args: values,
           maps,
           global: this.memory,
           findings: this.findings,
-          counters: this.counters,
           seed: this.options.seed ?? 1,
           landing: this.options.landing ?? 'late',
         })

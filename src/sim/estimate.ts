@@ -17,6 +17,10 @@ export interface Card {
   /** Bytes of shared memory and warp instructions, a cycle and multiprocessor. */
   readonly sharedBytesPerCycle: number
   readonly issuesPerCycle: number
+  /** Registers of a warp that are read, a cycle and multiprocessor, where measured. */
+  readonly registerReadsPerCycle: number | undefined
+  /** Bytes a second of gathers of rows by the copy engines, where it has them. */
+  readonly gatherBytesPerSecond: number | undefined
 }
 
 export const h200: Card = {
@@ -27,10 +31,37 @@ export const h200: Card = {
   cacheBytesPerSecond: 9e12,
   sharedBytesPerCycle: 128,
   issuesPerCycle: 4,
+  registerReadsPerCycle: 7.5,
+  gatherBytesPerSecond: undefined,
+}
+
+/** From data sheets and public measurements, not measured here. */
+export const b200: Card = {
+  name: 'B200',
+  multiprocessors: 148,
+  clockHz: 1.85e9,
+  memoryBytesPerSecond: 7.1e12,
+  cacheBytesPerSecond: 15e12,
+  sharedBytesPerCycle: 128,
+  issuesPerCycle: 4,
+  registerReadsPerCycle: undefined,
+  gatherBytesPerSecond: 2e12,
 }
 
 /** What may bound a launch. */
-export type Bound = 'tensor' | 'fma' | 'alu' | 'mufu' | 'conversion' | 'issue' | 'shared' | 'cache' | 'memory'
+export type Bound =
+  | 'tensor'
+  | 'tmem'
+  | 'fma'
+  | 'alu'
+  | 'mufu'
+  | 'conversion'
+  | 'issue'
+  | 'registers'
+  | 'shared'
+  | 'gather'
+  | 'cache'
+  | 'memory'
 
 export interface Estimate {
   readonly card: string
@@ -41,11 +72,11 @@ export interface Estimate {
   readonly seconds: number
 }
 
-const computing = ['tensor', 'fma', 'alu', 'mufu', 'conversion'] as const
+const computing = ['tensor', 'tmem', 'fma', 'alu', 'mufu', 'conversion'] as const
 
 /** @param blocks of the launch: with fewer than the card has multiprocessors, the others rest */
 export function estimate(counters: Counters, blocks: number, card: Card = h200): Estimate {
-  const { bytes, sharedTurns, exchangeCycles, issued } = counters
+  const { bytes, sharedTurns, exchangeCycles, issued, registerReads } = counters
   const busy = Math.max(1, Math.min(blocks, card.multiprocessors))
   const perCycle = (bytesPerSecond: number): number => bytesPerSecond / card.clockHz
   const sharedCycles = sharedTurns.taken + exchangeCycles + (bytes.matrix + bytes.copied) / card.sharedBytesPerCycle
@@ -55,12 +86,49 @@ export function estimate(counters: Counters, blocks: number, card: Card = h200):
       number
     >),
     issue: issued / card.issuesPerCycle / busy,
+    registers: card.registerReadsPerCycle === undefined ? 0 : registerReads / card.registerReadsPerCycle / busy,
     shared: sharedCycles / busy,
+    gather: card.gatherBytesPerSecond === undefined ? 0 : bytes.gathered / perCycle(card.gatherBytesPerSecond),
     cache: (bytes.global + bytes.copied) / perCycle(card.cacheBytesPerSecond),
     memory: bytes.distinct / perCycle(card.memoryBytesPerSecond),
   }
   const [bound, cycles] = (Object.entries(units) as [Bound, number][]).reduce((a, b) => (b[1] > a[1] ? b : a))
   return { card: card.name, units, bound, cycles, seconds: cycles / card.clockHz }
+}
+
+/** The share of a card that so many blocks have when all its multiprocessors are as busy as theirs. */
+export function shareOf(card: Card, blocks: number): Card {
+  const share = Math.min(1, blocks / card.multiprocessors)
+  return {
+    ...card,
+    memoryBytesPerSecond: share * card.memoryBytesPerSecond,
+    cacheBytesPerSecond: share * card.cacheBytesPerSecond,
+    gatherBytesPerSecond: card.gatherBytesPerSecond && share * card.gatherBytesPerSecond,
+  }
+}
+
+/** A part of what a unit does, and its share of it. */
+export interface Part {
+  readonly name: string
+  readonly share: number
+}
+
+/** What takes a unit's time, the most first: instructions, or who uses shared memory; nothing for memories beyond it. */
+export function partsOf(counters: Counters, unit: Bound, card: Card): Part[] {
+  const { bytes, sharedTurns, exchangeCycles } = counters
+  const cycles: [string, number][] =
+    unit === 'shared'
+      ? [
+          ['accesses of threads', sharedTurns.taken],
+          ['exchanges between lanes', exchangeCycles],
+          ['matrix units', bytes.matrix / card.sharedBytesPerCycle],
+          ['copies', bytes.copied / card.sharedBytesPerCycle],
+        ]
+      : unit === 'cache' || unit === 'memory' || unit === 'gather' || unit === 'registers'
+        ? []
+        : [...counters.cyclesByRecord(unit)]
+  const all = cycles.reduce((sum, [, one]) => sum + one, 0)
+  return cycles.map(([name, one]) => ({ name, share: one / all })).sort((a, b) => b.share - a.share)
 }
 
 /** The units from the busiest on, with their shares of the bound: for tables. */

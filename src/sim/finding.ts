@@ -13,6 +13,8 @@ export type Rule =
   | 'deadlock'
   | 'barrier'
   | 'matrix-registers'
+  | 'tensor-memory'
+  | 'tensor-fence'
   | 'descriptor'
   | 'in-flight'
   | 'remote-access'

@@ -29,8 +29,21 @@ const minExponent: Readonly<Record<MatrixDtype, number>> = { bf16: -126, e4m3: -
 /** Terms are aligned to no less than this exponent, the least of a bf16: measured with products below it. */
 const leastAlignment = -133
 
+const f32 = new Float32Array(1)
+const word = new Uint32Array(f32.buffer)
+
+/** Exponent of zero: below that of any product, and of any two. */
+const ofZero = -1000
+
 const exponentOf = (x: number, least: number): number =>
-  x === 0 ? -1000 : Math.max(least, Math.floor(Math.log2(Math.abs(x))))
+  x === 0 ? ofZero : Math.max(least, Math.floor(Math.log2(Math.abs(x))))
+
+/** The same of an f32, by its bits. */
+function exponentOfF32(x: number): number {
+  if (x === 0) return ofZero
+  f32[0] = x
+  return Math.max(-126, ((word[0]! >>> 23) & 0xff) - 127)
+}
 
 /** Value and exponent of every code. */
 interface CodeTable {
@@ -59,20 +72,24 @@ export interface MatrixRows {
   readonly values: Float64Array
   readonly exponents: Int16Array
   readonly k: number
+  /** 1 for each row with a NaN or an infinity. */
+  readonly special: Uint8Array
 }
 
 /** Decodes codes in row-major order. */
 export function matrixRows(dtype: MatrixDtype, codes: Uint8Array | Uint16Array, k: number): MatrixRows {
-  const { values, exponents } = tableOf(dtype)
-  return {
-    values: Float64Array.from(codes, code => values[code]!),
-    exponents: Int16Array.from(codes, code => exponents[code]!),
-    k,
+  const table = tableOf(dtype)
+  const values = new Float64Array(codes.length)
+  const exponents = new Int16Array(codes.length)
+  const special = new Uint8Array(codes.length / k)
+  for (let i = 0; i < codes.length; i++) {
+    const value = table.values[codes[i]!]!
+    values[i] = value
+    exponents[i] = table.exponents[codes[i]!]!
+    if (!Number.isFinite(value)) special[Math.floor(i / k)] = 1
   }
+  return { values, exponents, k, special }
 }
-
-const f32 = new Float32Array(1)
-const word = new Uint32Array(f32.buffer)
 
 /** Truncates toward zero to `fraction` bits below the leading one; what is left of nothing is +0. */
 function truncate(x: number, fraction: number): number {
@@ -84,17 +101,31 @@ function truncate(x: number, fraction: number): number {
   return f32[0] || 0
 }
 
+/** 2^e at e + 2048. */
+const powers = Float64Array.from({ length: 4096 }, (_, i) => 2 ** (i - 2048))
+
 /** c + Σ_k a[i][k] b[j][k] as one instruction computes it. */
 export function fusedDot(dtype: MatrixDtype, a: MatrixRows, i: number, b: MatrixRows, j: number, c: number): number {
   const { aligned, kept } = accuracy[dtype]
-  const { k } = a
-  let largest = Number.isFinite(c) ? Math.max(leastAlignment, exponentOf(c, -126)) : 0
-  for (let n = 0, p = i * k, q = j * k; n < k; n++, p++, q++) {
-    const exponent = a.exponents[p]! + b.exponents[q]!
-    if (exponent > largest) largest = exponent
+  const { k, values: left, exponents: leftExponents } = a
+  const { values: right, exponents: rightExponents } = b
+  const first = i * k
+  const second = j * k
+  const finite = Number.isFinite(c)
+  let largest = finite ? Math.max(leastAlignment, exponentOfF32(c)) : 0
+  for (let n = 0; n < k; n++) {
+    const exponent = leftExponents[first + n]! + rightExponents[second + n]!
+    largest = exponent > largest ? exponent : largest
   }
-  const scale = 2 ** (aligned - largest)
+  const scale = powers[2048 + aligned - largest]!
   let sum = Math.trunc(c * scale)
-  for (let n = 0, p = i * k, q = j * k; n < k; n++, p++, q++) sum += Math.trunc(a.values[p]! * b.values[q]! * scale)
+  if (finite && a.special[i] === 0 && b.special[j] === 0) {
+    // Terms are below 2^(aligned + 2): integers hold them truncated, and of e4m3 also their sum.
+    let integer = 0
+    if (dtype === 'e4m3')
+      for (let n = 0; n < k; n++) integer = (integer + ((left[first + n]! * right[second + n]! * scale) | 0)) | 0
+    else for (let n = 0; n < k; n++) sum += (left[first + n]! * right[second + n]! * scale) | 0
+    sum += integer
+  } else for (let n = 0; n < k; n++) sum += Math.trunc(left[first + n]! * right[second + n]! * scale)
   return truncate(sum / scale, kept)
 }

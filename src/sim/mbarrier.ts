@@ -131,7 +131,7 @@ export class MbarrierState {
   /** Somebody must have waited for the phase before, or this arrival could have come into that one. */
   private checkWaited(clock: Clock, site: Site): void {
     if (this.phase === 0) return
-    for (const [warp, step] of this.waits) if (clock.seen[warp]! >= step) return
+    for (const [warp, step] of this.waits) if (Math.max(clock.seen[warp]!, clock.past[warp]!) >= step) return
     this.findings.report('barrier', `${this.name} gets an arrival although nobody waited for the phase before`, site)
   }
 

@@ -90,7 +90,7 @@ export class GlobalMemory {
     address: bigint,
     bytes: number,
     site: Site,
-    alignment: number = bytes <= 16 ? bytes : 1,
+    alignment: number = bytes <= 32 ? bytes : 1,
   ): { readonly buffer: GlobalBuffer; readonly offset: number } | undefined {
     let buffer: GlobalBuffer | undefined
     for (const candidate of this.buffers.values())
@@ -120,10 +120,19 @@ export class SharedMemory {
   readonly bytes: Uint8Array
   readonly view: DataView
   readonly shadow: Shadow
+  /** By word: the same places are accessed again and again. */
+  private readonly views: (DataView | undefined)[]
 
   constructor(block: number, bytes: number, findings: Findings) {
     this.bytes = new Uint8Array(bytes)
     this.view = new DataView(this.bytes.buffer)
     this.shadow = new Shadow(`shared memory of block ${block}`, 'shared', bytes, findings)
+    this.views = new Array<DataView | undefined>(Math.ceil(bytes / 4))
+  }
+
+  /** The bytes from `start` on. */
+  viewAt(start: number): DataView {
+    if (start % 4 !== 0) return new DataView(this.bytes.buffer, start)
+    return (this.views[start >> 2] ??= new DataView(this.bytes.buffer, start))
   }
 }

@@ -15,8 +15,11 @@ export function* run(warp: Warp, nodes: readonly Node[]): Generator<void, void> 
   for (const node of nodes) {
     switch (node.kind) {
       case 'inst':
-        if (node.record.lane !== undefined) compute(warp, node)
-        else yield* execute(warp, node)
+        if (node.record.lane === undefined) yield* execute(warp, node)
+        else {
+          compute(warp, node)
+          if (warp.timer !== undefined) yield
+        }
         break
       case 'branch':
         if (node.uniform) checkUniform(warp, node)
@@ -29,7 +32,9 @@ export function* run(warp: Warp, nodes: readonly Node[]): Generator<void, void> 
         yield* repeat(warp, node.body, node.again)
         break
       case 'role':
-        if (warp.index >= node.first && warp.index < node.last) yield* run(warp, node.body)
+        if (warp.index < node.first || warp.index >= node.last) break
+        warp.timer?.enter(node.name)
+        yield* run(warp, node.body)
         break
       default:
         node satisfies never
@@ -62,6 +67,7 @@ function* loop(warp: Warp, node: Extract<Node, { kind: 'loop' }>): Generator<voi
     for (let lane = 0; lane < lanes; lane++)
       if (warp.active(lane) && !(index[lane]! < (end[lane] as number))) warp.mask &= ~(1 << lane)
     if (warp.mask === 0) break
+    warp.timer?.turn()
     yield* run(warp, node.body)
     const step = warp.lanesOf(node.step)
     for (let lane = 0; lane < lanes; lane++) if (warp.active(lane)) index[lane]! += step[lane] as number
@@ -80,34 +86,41 @@ function* repeat(warp: Warp, body: readonly Node[], again: Register): Generator<
 
 /** A pure instruction: each active lane by itself. */
 function compute(warp: Warp, inst: Inst): void {
-  const { d: target, inputs, lane } = pureStep(inst)
+  const { d: target, inputs, lane, elements, reads } = pureStep(inst)
   if (warp.matrix.busy) warp.matrix.checkTouched(inst, inst.site)
+  if (warp.tensor.busy) warp.tensor.checkTouched(inst)
   warp.matrix.assigned(target as Register)
   const d = warp.lanesOf(target) as { [lane: number]: unknown }
   const { mask } = warp
+  const shift = elements === 64 ? 1 : 0
   const a = warp.lanesOf(inputs[0]!)
   if (inputs.length === 1) {
-    for (let i = 0; i < lanes; i++) if ((mask >>> i) & 1) d[i] = lane(a[i]!)
+    for (let i = 0; i < elements; i++) if ((mask >>> (i >> shift)) & 1) d[i] = lane(a[i]!)
   } else if (inputs.length === 2) {
     const b = warp.lanesOf(inputs[1]!)
-    for (let i = 0; i < lanes; i++) if ((mask >>> i) & 1) d[i] = lane(a[i]!, b[i]!)
+    for (let i = 0; i < elements; i++) if ((mask >>> (i >> shift)) & 1) d[i] = lane(a[i]!, b[i]!)
   } else {
     const b = warp.lanesOf(inputs[1]!)
     const c = warp.lanesOf(inputs[2]!)
-    for (let i = 0; i < lanes; i++) if ((mask >>> i) & 1) d[i] = lane(a[i]!, b[i]!, c[i]!)
+    for (let i = 0; i < elements; i++) if ((mask >>> (i >> shift)) & 1) d[i] = lane(a[i]!, b[i]!, c[i]!)
   }
   warp.block.counters.count(inst.record)
+  warp.block.counters.registerReads += reads
+  warp.timer?.executed(inst)
 }
 
 function* execute(warp: Warp, inst: Inst): Generator<void, void> {
   const { record } = inst
+  if (warp.timer?.drains(inst)) yield
   warp.begin(inst)
   warp.missing = undefined
   if (record.convergent !== undefined && warp.mask !== everyLane)
     warp.report('divergence', `${record.name} needs all lanes of the warp; only some are active here`)
   const ordinary = record.cost.unit !== 'tensor'
   if (ordinary && warp.matrix.busy) warp.matrix.checkTouched(inst, inst.site)
+  if (warp.tensor.busy) warp.tensor.checkTouched(inst)
   while (record.run!(warp) === false) {
+    warp.timer?.blocked()
     warp.waiting = { what: record.name, missing: warp.missing, site: inst.site }
     yield
     warp.begin(inst)
@@ -116,7 +129,8 @@ function* execute(warp: Warp, inst: Inst): Generator<void, void> {
   if (ordinary) warp.matrix.assignedBy(inst)
   warp.block.counters.count(record)
   warp.time += BigInt(Math.ceil(record.cost.cycles))
-  if (record.effect === 'sync') yield
+  warp.timer?.executed(inst)
+  if (record.effect === 'sync' || warp.timer !== undefined) yield
 }
 
 function copy(warp: Warp, to: Lanes, from: Lanes): void {

@@ -21,6 +21,8 @@ export interface Accessor {
   /** What the accessor knows: the warp's clock, or a copy from when the operation was issued. */
   readonly clock: Clock
   readonly site: Site
+  /** Thread whose tensor operations this is one of: a commit that covers one covers all before it. */
+  readonly stream?: number
 }
 
 /** What an access does; `update` is an atomic read and write. */
@@ -50,17 +52,27 @@ export class Shadow {
   }
 
   read(by: Accessor, start: number, bytes: number): void {
+    let lastWriter: Accessor | undefined
+    let lastFirst: Reader | undefined
+    let lastReader: Reader | undefined
     for (let at = start; at < start + bytes; at++) {
       const writer = this.writers[at]
       if (writer === undefined) {
         this.findings.report('uninitialized-read', `${this.space} byte ${at} is read before anything wrote it`, by.site)
         return
       }
-      if (!sameActor(writer, by)) this.checkAfter(writer, by, at, 'read')
+      // Neighbours were mostly written and read together.
+      if (writer !== lastWriter && !sameActor(writer, by)) this.checkAfter(writer, by, at, 'read')
+      lastWriter = writer
       if (this.updaters.size > 0) this.checkUpdaters(by, at, 'read')
       const first = this.readers[at]
-      if (first === undefined || !sameActor(first.by, by)) this.readers[at] = { by, next: first }
-      else if (first.by.stamp !== by.stamp) this.readers[at] = { by, next: first.next }
+      if (lastReader === undefined || first !== lastFirst) {
+        if (first === undefined || !(sameActor(first.by, by) || sameStream(first.by, by)))
+          lastReader = { by, next: first }
+        else lastReader = first.by.stamp === by.stamp ? first : { by, next: first.next }
+        lastFirst = first
+      }
+      this.readers[at] = lastReader
     }
   }
 
@@ -178,6 +190,10 @@ export class Shadow {
 
 const sameActor = (a: Accessor, b: Accessor): boolean =>
   a.cluster === b.cluster && a.warp === b.warp && a.isAsync === b.isAsync && (!a.isAsync || a.stamp === b.stamp)
+
+/** Whether both are tensor operations of one thread: who knows that the later is over knows it of the earlier. */
+const sameStream = (a: Accessor, b: Accessor): boolean =>
+  a.stream !== undefined && a.stream === b.stream && a.warp === b.warp && a.cluster === b.cluster
 
 /** Whether everything of the earlier access is visible to the later accessor. */
 function precedes(earlier: Accessor, later: Accessor): boolean {

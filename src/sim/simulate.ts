@@ -7,9 +7,12 @@ import type { Kernel } from '../lang/kernel.ts'
 import type { Grid } from './block.ts'
 import { Cluster } from './cluster.ts'
 import { Counters } from './counters.ts'
+import type { Card } from './estimate.ts'
 import type { Findings } from './finding.ts'
 import type { GlobalMemory } from './memory.ts'
 import type { TensorMapEntry } from './tensor-copy.ts'
+import { runTimed } from './timed-run.ts'
+import type { Timeline } from './timeline.ts'
 import type { Warp } from './warp.ts'
 
 export interface SimulateOptions {
@@ -25,6 +28,9 @@ export interface SimulateOptions {
   readonly landing?: 'early' | 'late'
   /** Chooses the order in which warps take turns. Default 1. */
   readonly seed?: number
+  /** Receives a timeline of each cluster, estimated for a card; warps then run in the order of time. */
+  readonly timelines?: Timeline[] | undefined
+  readonly timedFor?: Card | undefined
 }
 
 /** Runs the whole grid; what is wrong goes to `findings`. */
@@ -38,16 +44,19 @@ export function simulate(kernel: Kernel, options: SimulateOptions): Counters {
     counters = new Counters(),
     maps = new Map(),
     landing = 'late',
+    timelines,
+    timedFor,
   } = options
   const random = turns(seed)
   if (grid[0] % kernel.cluster !== 0)
     throw new RangeError(`a grid of ${grid[0]} blocks does not divide into clusters of ${kernel.cluster}`)
   for (let y = 0; y < grid[1]; y++)
     for (let x = 0; x < grid[0]; x += kernel.cluster) {
-      const cluster = new Cluster({ kernel, grid, at: [x, y], global, findings, counters, maps, landing })
+      const cluster = new Cluster({ kernel, grid, at: [x, y], global, findings, counters, maps, landing, timedFor })
       for (const warp of cluster.warps)
         Object.keys(kernel.params).forEach((name, i) => warp.setUniform(kernel.paramRegisters[i]!, args[name]!))
       if (!runCluster(cluster, findings, random)) return counters
+      if (cluster.timing !== undefined) timelines?.push(cluster.timing.timeline)
     }
   counters.bytes.distinct += global.takeTouched()
   global.settle()
@@ -59,6 +68,7 @@ export function simulate(kernel: Kernel, options: SimulateOptions): Counters {
  * waits, in an order drawn from the seed: as late as the machine may.
  */
 function runCluster(cluster: Cluster, findings: Findings, random: (n: number) => number): boolean {
+  if (cluster.timing !== undefined) return runTimed(cluster, warps => reportDeadlock(findings, warps))
   const running = [...cluster.warps]
   let idle = 0
   while (running.length > 0) {
@@ -71,7 +81,7 @@ function runCluster(cluster: Cluster, findings: Findings, random: (n: number) =>
     idle = 0
     const [signal] = cluster.inFlight.splice(random(cluster.inFlight.length || 1), 1)
     if (signal === undefined) return reportDeadlock(findings, running)
-    signal()
+    signal.signal()
   }
   cluster.end()
   return true

@@ -72,7 +72,7 @@ export class SimThreadCopies implements ThreadCopies {
       arrivals.push({ state, operations: this.groups.all(lane) })
     })
     const [knowledge, { site, actor }] = [warp.clock.copy(), warp]
-    block.cluster.inFlight.push(() => {
+    const signal = (): void => {
       for (const { state, operations } of arrivals) {
         const done = new Clock(block.cluster.actors)
         for (const operation of operations) {
@@ -81,7 +81,9 @@ export class SimThreadCopies implements ThreadCopies {
         }
         state.arrive(done, site, knowledge)
       }
-    })
+    }
+    const { timing } = block.cluster
+    block.cluster.inFlight.push({ at: timing?.copy(block.number, warp.timer!.time, 0, false) ?? 0, signal })
   }
 
   /** The operation of the instruction under way. */

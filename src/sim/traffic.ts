@@ -5,13 +5,33 @@ import type { Counters } from './counters.ts'
 
 const banks = 32
 
-/** Turns that shared memory takes for these accesses: the most different words in one bank. */
-export function wavefronts(addresses: readonly number[], bytes: number): number {
-  const words = new Set<number>()
-  for (const address of addresses) for (let at = 0; at < bytes; at += 4) words.add((address + at) >>> 2)
-  const load = new Uint8Array(banks)
-  for (const word of words) load[word % banks]!++
-  return Math.max(...load)
+/** Different words of each bank, and how many: reused from call to call. */
+const words = new Int32Array(banks * banks)
+const load = new Uint8Array(banks)
+
+/** Turns that shared memory takes for accesses `first` to `last` of these: the most different words in one bank. */
+export function wavefronts(
+  addresses: readonly number[],
+  bytes: number,
+  first = 0,
+  last: number = addresses.length,
+): number {
+  load.fill(0)
+  let most = 0
+  for (let i = first; i < last; i++)
+    for (let at = 0; at < bytes; at += 4) {
+      const word = (addresses[i]! + at) >>> 2
+      const bank = word % banks
+      const start = bank * banks
+      const end = start + load[bank]!
+      let place = start
+      while (place < end && words[place] !== word) place++
+      if (place < end) continue
+      words[place] = word
+      load[bank]!++
+      if (place - start >= most) most = place - start + 1
+    }
+  return most
 }
 
 export class Traffic {
@@ -39,7 +59,7 @@ export class Traffic {
     const lanes = width >= 16 ? 8 : width >= 8 ? 16 : 32
     for (let first = 0; first < shared.length; first += lanes) {
       sharedTurns.least++
-      sharedTurns.taken += wavefronts(shared.slice(first, first + lanes), width)
+      sharedTurns.taken += wavefronts(shared, width, first, Math.min(shared.length, first + lanes))
     }
     shared.length = 0
   }

@@ -12,7 +12,9 @@ import { machineBarrier } from './machine-barrier.ts'
 import type { MbarrierState } from './mbarrier.ts'
 import { run } from './program.ts'
 import type { AccessKind, Accessor } from './shadow.ts'
+import { SimTensorUnit } from './tensor-unit.ts'
 import { SimThreadCopies } from './thread-copies.ts'
+import type { WarpTimer } from './timing.ts'
 import { Traffic } from './traffic.ts'
 import { WarpgroupUnit } from './warpgroup.ts'
 
@@ -45,6 +47,9 @@ export class Warp implements Machine {
   time = 0n
   readonly copies: CopyEngine
   readonly threadCopies: ThreadCopies
+  /** Estimated times, when a timeline was asked for. */
+  readonly timer: WarpTimer | undefined
+  readonly tensor: SimTensorUnit
   readonly matrix: WarpgroupUnit
   private readonly registers: Lanes[] = []
   private readonly program: Generator<void, void>
@@ -63,6 +68,8 @@ export class Warp implements Machine {
     this.clock.seen[actor] = 1
     this.matrix = new WarpgroupUnit(this, block)
     this.copies = new SimCopyEngine(this, block)
+    this.timer = block.cluster.timing?.warp(block.number, index)
+    this.tensor = new SimTensorUnit(this, block, actors)
     this.threadCopies = new SimThreadCopies(this, block)
     this.program = run(this, body)
   }
@@ -208,6 +215,11 @@ export class Warp implements Machine {
       site: this.site,
     }
     return this.access
+  }
+
+  /** The instruction under way. */
+  get instruction(): Inst {
+    return this.inst!
   }
 
   get site(): Site {

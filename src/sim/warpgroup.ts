@@ -94,6 +94,7 @@ export class WarpgroupUnit {
     block.cluster.mustEnd(by, 'a multiply')
     // Each warp reads its own rows of A; the four warps share B.
     block.counters.bytes.matrix += (inRegisters ? 0 : 32 * 16) + (32 * n) / 4
+    block.counters.registerReads += registers.length
     const firstRow = 16 * (warp.index & 3)
     const left = inRegisters ? registerRows(dtype, a) : sharedRows(warp, block, by, dtype, a, firstRow, 16)
     const right = bTransposed
@@ -106,6 +107,7 @@ export class WarpgroupUnit {
         lanes[lane] = fusedDot(dtype, left, fragmentRow(thread, j) - firstRow, right, fragmentColumn(thread, j), c)
       }
     })
+    warp.timer?.multiply(block.number, warp.index, inst.record.cost.cycles)
     this.open.ops.push(by.stamp)
     for (const { id } of registers) this.open.registers.add(id)
   }

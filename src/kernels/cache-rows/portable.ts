@@ -6,16 +6,13 @@
  * Gather: element by element.
  */
 
-import type { Buffer } from '../../lang/buffer.ts'
-import type { KernelBuilder } from '../../lang/builder.ts'
 import { kernel } from '../../lang/kernel.ts'
 import { type GpuPlan, gpuPlan, type KernelLaunch, type LaunchArg, specialize } from '../../lang/launch.ts'
 import { type FloatBufferDtype, input, output, u32 } from '../../lang/params.ts'
 import type { Target } from '../../lang/types.ts'
-import type { Val } from '../../lang/value.ts'
 import type { DeviceTable, PlanRequest } from '../../ops/op.ts'
 import type { FloatIn } from '../../ops/row-args.ts'
-import { groupFor, type QuantizeConfig, quantizeRow, quantizeThreads } from '../quantize/quantize-row.ts'
+import { quantizeThreads } from '../quantize/quantize-row.ts'
 import {
   eachElement,
   elementOffset,
@@ -28,37 +25,11 @@ import {
 import { rowGrid } from '../rows/grid.ts'
 import { type PoolPart, poolParts } from './parts.ts'
 import type { AppendProblem, GatherProblem, PoolProblem } from './problem.ts'
+import { partScalars, type StoreConfig, slotOffsets, storeConfig, storePart } from './store-part.ts'
 
-type U32 = Val<'u32'>
-
-const partScalars = {
-  pageSize: u32('tokens of a page'),
-  slots: u32('slots of the pool'),
-  firstColumn: u32('column of a row where the part begins'),
-  scaleBlock: u32('columns under one scale'),
-  valuesBlockStride: u32('elements'),
-  valuesRowStride: u32('elements'),
-  scalesBlockStride: u32('elements'),
-  scalesRowStride: u32('elements'),
-}
-
-type PartParams = { readonly [K in keyof typeof partScalars]: U32 }
-
-/** Offsets of element 0 of a slot's values and scales. */
-function slotOffsets(k: KernelBuilder, p: PartParams, slot: U32): { values: Val<'offset'>; scales: Val<'offset'> } {
-  const block = slot.div(p.pageSize)
-  const row = slot.sub(block.mul(p.pageSize))
-  return {
-    values: k.offset(k.offset(0, block, p.valuesBlockStride), row, p.valuesRowStride),
-    scales: k.offset(k.offset(0, block, p.scalesBlockStride), row, p.scalesRowStride),
-  }
-}
-
-interface AppendConfig extends QuantizeConfig {
+interface AppendConfig extends StoreConfig {
   readonly target: Target
   readonly rowsDtype: FloatIn
-  readonly dtype: FloatBufferDtype
-  readonly scaled: boolean
 }
 
 const appendParams = ({ rowsDtype, dtype }: AppendConfig) => ({
@@ -67,7 +38,6 @@ const appendParams = ({ rowsDtype, dtype }: AppendConfig) => ({
   values: output(dtype, '[blocks, pageSize, columns]'),
   scales: output('f32', '[blocks, pageSize, scales]'),
   tokens: u32('entries of the list'),
-  columns: u32('of the part'),
   rowsStride: u32('elements'),
   ...partScalars,
 })
@@ -85,22 +55,8 @@ const traceAppend = specialize((c: AppendConfig) => {
         k.when(p.list.load(later).eq(slot), () => void again.atomicAdd(0, 1))
       k.barrier()
       k.whenUniform(again.load(0).eq(0), () => {
-        const to = slotOffsets(k, p, slot)
         const from = k.offset(p.firstColumn, token, p.rowsStride)
-        const load = (column: U32): Val<'f32'> => p.rows.load(k.offset(from, column, 1))
-        if (!c.scaled) {
-          for (const column of k.range(p.columns, { start: k.threadIdx, step: threads }))
-            p.values.store(k.offset(to.values, column, 1), load(column))
-          return
-        }
-        const codes = p.values as Buffer<'e4m3'>
-        quantizeRow(k, c, {
-          columns: p.columns,
-          scaleBlock: p.scaleBlock,
-          load,
-          storeCode: (column, code) => codes.storeCode(k.offset(to.values, column, 1), code),
-          storeScale: (block, scale) => p.scales.store(k.offset(to.scales, block, 1), scale),
-        })
+        storePart(k, c, p, slot, column => p.rows.load(k.offset(from, column, 1)))
       })
     })
   })
@@ -139,13 +95,12 @@ const traceGather = specialize((c: GatherConfig) =>
 )
 
 /** A part of a pool and its arguments. */
-interface BoundPart extends PoolPart {
-  readonly columns: number
+export interface BoundPart extends PoolPart {
   readonly args: Readonly<Record<string, LaunchArg>>
 }
 
 /** The parts of one layer, in column order. */
-function bind(pool: PoolProblem, tensors: DeviceTable): BoundPart[] {
+export function bindParts(pool: PoolProblem, tensors: DeviceTable): BoundPart[] {
   let firstColumn = 0
   return poolParts(pool, tensors[`${pool.name}.values`]!, tensors[`${pool.name}.scales`]).map(part => {
     const [values, scales] = [part.values.select(1, pool.layer), part.scales?.select(1, pool.layer)]
@@ -156,6 +111,7 @@ function bind(pool: PoolProblem, tensors: DeviceTable): BoundPart[] {
       pageSize: pool.pageSize,
       slots: pool.blocks * pool.pageSize,
       firstColumn,
+      columns,
       scaleBlock: Math.min(part.scaleBlock, columns),
       valuesBlockStride: values.strides[0]!,
       valuesRowStride: values.strides[1]!,
@@ -163,7 +119,7 @@ function bind(pool: PoolProblem, tensors: DeviceTable): BoundPart[] {
       scalesRowStride: scales?.strides[1] ?? 0,
     }
     firstColumn += columns
-    return { ...part, columns, args }
+    return { ...part, args }
   })
 }
 
@@ -172,16 +128,13 @@ export function planAppendPortable({ problem, inputs, outputs, limits }: PlanReq
   const tokens = list.shape[0]!
   const launches = problem.pools.flatMap(pool => {
     const rows = inputs[`${pool.name}Rows`]!
-    return bind(pool, outputs).map(({ values, scaleBlock, columns, args }): KernelLaunch => {
+    return bindParts(pool, outputs).map(({ values, scaleBlock, args }): KernelLaunch => {
       const config: AppendConfig = {
         target: limits.target as Target,
         rowsDtype: rows.dtype as FloatIn,
-        dtype: values.dtype as FloatBufferDtype,
-        scaled: scaleBlock > 0,
-        group: groupFor(Math.min(scaleBlock, columns)),
-        powerOfTwo: problem.powerOfTwoScales,
+        ...storeConfig(values, scaleBlock, problem.powerOfTwoScales),
       }
-      const own = { rows, list, tokens, columns, rowsStride: rows.strides[0]! }
+      const own = { rows, list, tokens, rowsStride: rows.strides[0]! }
       return { kernel: traceAppend(config), grid: [tokens, 1], args: { ...own, ...args } }
     })
   })
@@ -191,13 +144,13 @@ export function planAppendPortable({ problem, inputs, outputs, limits }: PlanReq
 export function planGatherPortable({ problem, inputs, outputs, limits }: PlanRequest<GatherProblem>): GpuPlan {
   const [list, out] = [inputs.slots!, outputs.out!]
   const target = rowGrid(out)
-  const launches = bind(problem.pool, inputs).map(({ values, scaleBlock, columns, args }): KernelLaunch => {
+  const launches = bindParts(problem.pool, inputs).map(({ values, scaleBlock, args }): KernelLaunch => {
     const config: GatherConfig = {
       target: limits.target as Target,
       dtype: values.dtype as FloatBufferDtype,
       scaled: scaleBlock > 0,
     }
-    const span = elementSpan({ ...target, width: columns })
+    const span = elementSpan({ ...target, width: values.shape.at(-1)! })
     const own = { list, out, listStride: list.strides[0]!, ...rowStrideArgs('out', target) }
     return { kernel: traceGather(config), grid: span.grid, args: { ...own, ...args, ...span.args } }
   })

@@ -7,10 +7,12 @@ import { scorePortable } from './portable.ts'
 import type { IndexScoresProblem } from './problem.ts'
 import type { ScoreRequest, Scoring } from './score-request.ts'
 import { scoreSm90 } from './sm90-plan.ts'
+import { scoreSm100 } from './sm100-plan.ts'
 import { windowsBytes, windowsLaunch } from './windows.ts'
 
 /** The same kernels for some tokens as for all. */
-export const scoreOnGpu = (request: ScoreRequest): Scoring => scoreSm90(request) ?? scorePortable(request)
+export const scoreOnGpu = (request: ScoreRequest): Scoring =>
+  scoreSm100(request) ?? scoreSm90(request) ?? scorePortable(request)
 
 export function planIndexScoresGpu({ problem, inputs, outputs, limits }: PlanRequest<IndexScoresProblem>): GpuPlan {
   const scores = outputs.scores!

@@ -1,7 +1,7 @@
 /**
- * The work list of the Hopper indexer: neighbouring query tokens of one sequence in groups that share their key tiles.
- * One block; groups never cross a multiple of `size` tokens, so that a token's place in its group does not depend on
- * what precedes it. Later tokens, which see the most keys under a causal window, come first.
+ * The work list of an indexer that streams keys: neighbouring query tokens of one sequence in groups that share their
+ * key tiles. One block; groups never cross a multiple of `size` tokens, so that a token's place in its group does not
+ * depend on what precedes it. Later tokens, which see the most keys under a causal window, come first.
  *
  *   groups[0][0] = number of groups      groups[1 + g] = { first token, tokens, lo, hi, sequence, first row, -, - }
  *

@@ -6,7 +6,9 @@ import type { Val } from '../../lang/value.ts'
 
 export const tileKeys = 64
 export const depth = 128
-export const keyStages = 4
+export const warpgroups = 3
+/** A multiple of `warpgroups`, which take turns where they split the keys. */
+export const keyStages = 9
 export const queryStages = 2
 /** Warps of one math warpgroup; each arrives once when it is done with a stage. */
 export const warps = 4
@@ -19,20 +21,28 @@ export interface IndexScoresSm90Config {
   readonly paged: boolean
   readonly outDtype: 'f32' | 'bf16'
   readonly fill: boolean
+  /**
+   * What the warpgroups share out among themselves: the tokens of a group, so that each key tile serves all of them; or,
+   * where a sequence has few tokens, its key tiles.
+   */
+  readonly split: 'tokens' | 'keys'
 }
 
-/**
- * Columns of the score tile: token-heads, in two parts that follow each other, so that one is weighed while the other is
- * multiplied. Fewer where many tokens share a tile: their sums need the registers.
- */
-export const columnsFor = (paddedHeads: number): 128 | 256 => (paddedHeads >= 32 ? 256 : 128)
+type Geometry = Pick<IndexScoresSm90Config, 'paddedHeads' | 'split'>
 
-/** Tokens of a group. */
-export const groupTokens = (paddedHeads: number): number => columnsFor(paddedHeads) / paddedHeads
+/**
+ * Columns of a warpgroup's score tile: token-heads. As many as registers hold sums and weights of; fewer where a sequence
+ * has few tokens.
+ */
+export const columnsFor = ({ paddedHeads, split }: Geometry): number =>
+  split === 'keys' ? 128 : paddedHeads === 64 ? 192 : paddedHeads === 32 ? 160 : 128
+/** Tokens of a warpgroup's score tile. */
+export const tileTokens = (c: Geometry): number => columnsFor(c) / c.paddedHeads
+/** Tokens that share the tiles of their keys. */
+export const groupTokens = (c: Geometry): number => tileTokens(c) * (c.split === 'tokens' ? warpgroups : 1)
 
 type Scalar =
-  | 'chunks'
-  | 'chunkTiles'
+  | 'tokens'
   | 'heads'
   | 'qScaleStride'
   | 'kScaleStride'
@@ -49,7 +59,6 @@ export interface Sm90Params extends Readonly<Record<Scalar, Val<'u32'>>> {
   readonly keys: TensorMap
   readonly qScale: Buffer<'f32'>
   readonly kScale: Buffer<'f32'>
-  readonly groups: Buffer<'u32'>
   readonly windows: Buffer<'u32'>
   readonly blockTable: Buffer<'u32'>
   readonly scores: Buffer<'f32' | 'bf16'>

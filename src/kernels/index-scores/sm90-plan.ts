@@ -1,15 +1,9 @@
 /** When and how the Hopper indexer runs. */
 
 import type { DeviceTensor } from '../../tensor/device-tensor.ts'
-import { groupsBytes, groupsLaunch } from './groups.ts'
 import type { ScoreRequest, Scoring } from './score-request.ts'
 import { traceIndexScoresSm90 } from './sm90.ts'
-import { depth, groupTokens, tileKeys } from './sm90-config.ts'
-
-/** A chunk is worth its Q, weights and pipeline start from this many tiles on; more balance nothing better. */
-const [minChunkTiles, maxChunkTiles] = [16, 256]
-/** Items per multiprocessor that balance windows of unequal length. */
-const itemsPerSm = 8
+import { depth, groupTokens, tileKeys, tileTokens } from './sm90-config.ts'
 
 /** Whether a tensor map can describe the view: 16-byte start and strides. */
 const mappable = (t: DeviceTensor): boolean =>
@@ -32,40 +26,32 @@ export function scoreSm90({ problem, inputs, limits, windows: at, scores }: Scor
   const scales = inputs[`${name}.scales`]!
   const table = inputs['keys.blockTable']
   const paddedHeads = Math.max(8, 2 ** Math.ceil(Math.log2(heads)))
-  const size = groupTokens(paddedHeads)
-  const tiles = Math.ceil(windows.width / tileKeys)
-  const groups = Math.ceil(windows.tokens / size)
-  const wanted = 2 ** Math.floor(Math.log2(Math.max(1, (tiles * groups) / (itemsPerSm * limits.workers))))
-  const chunkTiles = Math.min(maxChunkTiles, Math.max(minChunkTiles, wanted))
-  const chunks = Math.ceil(tiles / chunkTiles)
+  const split = windows.tokens > tileTokens({ paddedHeads, split: 'keys' }) * windows.batch ? 'tokens' : 'keys'
   const copyKeys = keys.paged ? Math.min(tileKeys, keys.pageSize) : tileKeys
-  const launches = [
-    groupsLaunch(limits.target as 'sm_90a', size, windows.tokens, at),
-    {
-      kernel: traceIndexScoresSm90({ paddedHeads, copyKeys, paged: keys.paged, outDtype, fill }),
-      grid: [Math.min(limits.workers, (groups + windows.batch) * chunks), 1] as const,
-      args: {
-        q: inputs.q,
-        keys: keys.paged ? values.select(1, keys.layer) : values.reshape([1, ...values.shape]),
-        qScale: inputs.qScale,
-        kScale: keys.paged ? scales.select(1, keys.layer) : scales,
-        groups: { scratch: 'groups' },
-        windows: at,
-        blockTable: table,
-        scores: scores.rows,
-        chunks,
-        chunkTiles,
-        heads,
-        qScaleStride: inputs.qScale!.strides[0]!,
-        kScaleStride: keys.paged ? scales.strides[0]! : 0,
-        pageSize: keys.pageSize,
-        blocks: keys.blocks,
-        maxPages: table?.shape[1] ?? 0,
-        tableStride: table?.strides[0] ?? 0,
-        width: windows.width,
-        scoresStride: scores.rowStride,
-      },
+  const groups = Math.ceil(windows.tokens / groupTokens({ paddedHeads, split })) + windows.batch
+  const mostTiles = groups * Math.ceil(windows.width / tileKeys)
+  const launch = {
+    kernel: traceIndexScoresSm90({ paddedHeads, copyKeys, paged: keys.paged, outDtype, fill, split }),
+    grid: [Math.min(limits.workers, mostTiles), 1] as const,
+    args: {
+      q: inputs.q,
+      keys: keys.paged ? values.select(1, keys.layer) : values.reshape([1, ...values.shape]),
+      qScale: inputs.qScale,
+      kScale: keys.paged ? scales.select(1, keys.layer) : scales,
+      windows: at,
+      blockTable: table,
+      scores: scores.rows,
+      tokens: windows.tokens,
+      heads,
+      qScaleStride: inputs.qScale!.strides[0]!,
+      kScaleStride: keys.paged ? scales.strides[0]! : 0,
+      pageSize: keys.pageSize,
+      blocks: keys.blocks,
+      maxPages: table?.shape[1] ?? 0,
+      tableStride: table?.strides[0] ?? 0,
+      width: windows.width,
+      scoresStride: scores.rowStride,
     },
-  ]
-  return { launches, scratch: { groups: groupsBytes(windows.tokens) } }
+  }
+  return { launches: [launch], scratch: {} }
 }

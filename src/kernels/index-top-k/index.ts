@@ -2,11 +2,11 @@
 
 import type { KernelTable } from '../../ops/op.ts'
 import { planIndexTopKCpu } from './cpu.ts'
-import { planIndexTopKPortable } from './portable.ts'
+import { planIndexTopKGpu } from './gpu.ts'
 import type { IndexTopKProblem } from './problem.ts'
 
 export const indexTopKKernels: KernelTable<IndexTopKProblem> = {
   cpu: planIndexTopKCpu,
-  cuda: planIndexTopKPortable,
-  sim: planIndexTopKPortable,
+  cuda: planIndexTopKGpu,
+  sim: planIndexTopKGpu,
 }

@@ -5,7 +5,7 @@ import type { KernelBuilder } from '../../lang/builder.ts'
 import type { Val } from '../../lang/value.ts'
 import { finishRow, finishValue } from '../attention-finish.ts'
 import type { AttentionTile } from '../attention-tile.ts'
-import { emptySplit } from '../merge-splits.ts'
+import { emptySplit } from '../merge-splits-kernel.ts'
 import type { TokenPlace } from './portable-keys.ts'
 
 type U32 = Val<'u32'>

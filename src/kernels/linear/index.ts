@@ -2,11 +2,11 @@
 
 import type { KernelTable } from '../../ops/op.ts'
 import { planLinearCpu } from './cpu.ts'
-import { planLinearPortable } from './portable.ts'
+import { planLinearGpu } from './gpu.ts'
 import type { LinearProblem } from './problem.ts'
 
 export const linearKernels: KernelTable<LinearProblem> = {
   cpu: planLinearCpu,
-  cuda: planLinearPortable,
-  sim: planLinearPortable,
+  cuda: planLinearGpu,
+  sim: planLinearGpu,
 }

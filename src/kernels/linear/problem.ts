@@ -6,4 +6,8 @@ export interface LinearProblem {
   readonly heads: number
   readonly inputs: number
   readonly outputs: number
+  /** A token's bits do not depend on how many others there are. */
+  readonly batchInvariant: boolean
+  /** No operation still under way writes the weight. */
+  readonly settledWeight: boolean
 }

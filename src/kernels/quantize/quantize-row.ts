@@ -39,13 +39,15 @@ export interface QuantizedRow {
 const amaxFloor = Math.fround(448e-4)
 const infinity = 0x7f80_0000
 
-function scaleFor(amax: F32, powerOfTwo: boolean): F32 {
+/** The scale of a block whose largest finite magnitude is `amax`. */
+export function scaleFor(amax: F32, powerOfTwo: boolean): F32 {
   const scale = amax.max(amaxFloor).div(448)
   return powerOfTwo ? scale.bits().add(0x7f_ffff).bitAnd(0xff80_0000).asF32() : scale
 }
 
 /** The code of x / scale with the sign of x, also where x is NaN: a quotient may lose it. */
-const codeOf = (x: F32, scale: F32): U32 => encodeE4m3(x.div(scale)).bitAnd(0x7f).bitOr(x.bits().shr(24).bitAnd(0x80))
+export const codeOf = (x: F32, scale: F32): U32 =>
+  encodeE4m3(x.div(scale)).bitAnd(0x7f).bitOr(x.bits().shr(24).bitAnd(0x80))
 
 /** Quantises a row; all threads of the block take part. Takes a word of shared memory a thread. */
 export function quantizeRow(k: KernelBuilder, { group, powerOfTwo }: QuantizeConfig, row: QuantizedRow): void {

@@ -2,11 +2,11 @@
 
 import type { KernelTable } from '../../ops/op.ts'
 import { planTopKCpu } from './cpu.ts'
-import { planTopKPortable } from './portable.ts'
+import { planTopKGpu } from './gpu.ts'
 import type { TopKProblem } from './problem.ts'
 
 export const topKKernels: KernelTable<TopKProblem> = {
   cpu: planTopKCpu,
-  cuda: planTopKPortable,
-  sim: planTopKPortable,
+  cuda: planTopKGpu,
+  sim: planTopKGpu,
 }

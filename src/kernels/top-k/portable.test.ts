@@ -55,7 +55,7 @@ describe('sizes', () => {
   })
 
   test('more rows than blocks', async () => {
-    const few = new SimDevice('sm_90a', { scratchBytes: 4 * 3 * 16 * 20 })
+    const few = new SimDevice('sm_80', { scratchBytes: 4 * 3 * 16 * 20 })
     expect(placeTopK({ k: 20, order: 'score', slots: undefined }, 7, 50, few.limits).blocks).toBe(3)
     await expectTopK(few, { scores: rowsOf(...Array.from({ length: 7 }, (_, r) => normalRow(50, r))), k: 20 })
   })
@@ -93,7 +93,7 @@ describe('layouts', () => {
     const scores = rowOf(900, i => scatter(1024)(i) % 7)
     const first = await expectTopK(device, { scores, k: 300 })
     for (const seed of [2, 3])
-      expectSelection(await selectionOf(new SimDevice('sm_90a', { seed }), { scores, k: 300 }), first)
+      expectSelection(await selectionOf(new SimDevice('sm_80', { seed }), { scores, k: 300 }), first)
   })
 })
 

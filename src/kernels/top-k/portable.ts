@@ -1,13 +1,13 @@
-/** Planning of top-k selection on a GPU; the kernel is in portable-rows.ts. */
+/** Launches of top-k selection on any GPU; the kernel is in portable-rows.ts. */
 
 import type { DeviceLimits } from '../../device.ts'
-import { type GpuPlan, gpuPlan, type KernelLaunch, type LaunchArg } from '../../lang/launch.ts'
+import type { KernelLaunch, LaunchArg } from '../../lang/launch.ts'
 import type { Target } from '../../lang/types.ts'
 import type { PlanRequest } from '../../ops/op.ts'
-import { windowsBytes, windowsLaunch } from '../index-scores/windows.ts'
+import { windowsBytes } from '../index-scores/windows.ts'
 import { slotArgs } from '../remap-indices/slot.ts'
 import { type TopKConfig, traceTopK } from './portable-rows.ts'
-import type { SelectionProblem, TopKProblem } from './problem.ts'
+import type { SelectionProblem } from './problem.ts'
 
 /** A part is worth its merge from this many columns on, and from this many times k. */
 const [fewestSplitColumns, fewestSplitRatio] = [8192, 4]
@@ -94,18 +94,4 @@ export function topKLaunches(
     launch({ source: rows.dtype, result: 'entries' }, tokens * splits, blocksPerWorker * limits.workers),
     launch({ source: 'entries', result: order }, tokens, blocks),
   ]
-}
-
-export function planTopKPortable(request: PlanRequest<TopKProblem>): GpuPlan {
-  const { problem, inputs, limits } = request
-  const { windows, selection, dtype } = problem
-  const { tokens, width } = windows
-  const scores = inputs.scores!
-  const placement = placeTopK(selection, tokens, width, limits)
-  const rows = { scores, dtype, rowStride: scores.strides[0]!, width, firstToken: 0, tokens }
-  const launches = [
-    windowsLaunch(limits.target as Target, windows, inputs),
-    ...topKLaunches(selection, request, rows, placement),
-  ]
-  return gpuPlan('topK', launches, { windows: windowsBytes(tokens), ...placement.scratch })
 }

@@ -12,6 +12,8 @@ import { fma } from './fma.ts'
 const alu = { unit: 'alu', cycles: 0.5 } as const
 const fmaPipe = { unit: 'fma', cycles: 0.25 } as const
 const slow = { unit: 'alu', cycles: 16 } as const
+/** Part of the instruction that reads the value. */
+const modifier = { unit: 'alu', cycles: 0 } as const
 
 type Num = 'u32' | 'i32' | 'u64' | 'f32'
 
@@ -197,8 +199,8 @@ const unary = (
 export const floats: Readonly<Record<string, InstRecord>> = {
   'max.f32': nanExtreme('max'),
   'min.f32': nanExtreme('min'),
-  'neg.f32': unary('neg.f32', 'neg.f32', '-{a}', a => -a, alu, '-a; flips the sign of NaN too'),
-  'abs.f32': unary('abs.f32', 'abs.f32', 'abs({a})', Math.abs, alu, '|a|'),
+  'neg.f32': unary('neg.f32', 'neg.f32', '-{a}', a => -a, modifier, '-a; flips the sign of NaN too'),
+  'abs.f32': unary('abs.f32', 'abs.f32', 'abs({a})', Math.abs, modifier, '|a|'),
   'fma.f32': pure({
     name: 'fma.f32',
     out: 'f32',

@@ -13,23 +13,38 @@ const u64: OperandSpec = { type: 'u64', use: 'in' }
 export interface LoadForm {
   readonly hint: boolean
   readonly multicast: boolean
+  /** The bytes are counted at the barrier of the pair's even block (`cta_group::2`); tensor copies of sm_100a only. */
+  readonly pair?: boolean
 }
 
 export const loadForms: readonly LoadForm[] = [false, true].flatMap(hint =>
   [false, true].map(multicast => ({ hint, multicast })),
 )
 
-/** Suffix of a form in record names. */
-export const formName = ({ hint, multicast }: LoadForm): string =>
-  `${multicast ? '.multicast' : ''}${hint ? '.hint' : ''}`
+/** The same of tensor copies, alone or of a pair. */
+export const tensorForms: readonly LoadForm[] = [false, true].flatMap(pair =>
+  loadForms.map(form => ({ ...form, pair })),
+)
 
-/** The qualifiers and the operands of a form in PTX, and a statement that must come before. */
+/** Suffix of a form in record names. */
+export const formName = ({ hint, multicast, pair = false }: LoadForm): string =>
+  `${pair ? '.pair' : ''}${multicast ? '.multicast' : ''}${hint ? '.hint' : ''}`
+
+/** The address of the even block's barrier, from that of the own. */
+const evenBarrier = [
+  'mov.u32 {%r:.b32}, %cluster_ctarank;',
+  'and.b32 {%r:.b32}, {%r:.b32}, 14;',
+  'mapa.shared::cluster.u32 {%b:.b32}, {%b:.b32}, {%r:.b32};\n',
+].join('\n')
+
+/** The qualifiers and the operands of a form in PTX, and statements that must come before. */
 export const formPtx = ({
   hint,
   multicast,
+  pair = false,
 }: LoadForm): Readonly<Record<'before' | 'qualifiers' | 'operands', string>> => ({
-  before: multicast ? 'cvt.u16.u32 {%m:.b16}, {multicast};\n' : '',
-  qualifiers: `${multicast ? '.multicast::cluster' : ''}${hint ? '.L2::cache_hint' : ''}`,
+  before: `${pair ? evenBarrier : ''}${multicast ? 'cvt.u16.u32 {%m:.b16}, {multicast};\n' : ''}`,
+  qualifiers: `${multicast ? '.multicast::cluster' : ''}${pair ? '.cta_group::2' : ''}${hint ? '.L2::cache_hint' : ''}`,
   operands: `${multicast ? ', {%m:.b16}' : ''}${hint ? ', {policy}' : ''}`,
 })
 

@@ -4,6 +4,8 @@ import { type InstRecord, pure } from '../record.ts'
 import type { Type } from '../types.ts'
 
 const alu = { unit: 'alu', cycles: 0.5 } as const
+/** Another name of the same register. */
+const free = { unit: 'alu', cycles: 0 } as const
 const converter = { unit: 'conversion', cycles: 2 } as const
 
 const f32 = new Float32Array(1)
@@ -77,7 +79,7 @@ export const bitcasts: Readonly<Record<string, InstRecord>> = {
     in: { a: 'f32' },
     ptx: 'mov.b32 {d}, {a};',
     wgsl: 'bitcast<u32>({a})',
-    cost: alu,
+    cost: free,
     lane: bitsOf,
     doc: 'bits of an f32',
   }),
@@ -87,7 +89,7 @@ export const bitcasts: Readonly<Record<string, InstRecord>> = {
     in: { a: 'u32' },
     ptx: 'mov.b32 {d}, {a};',
     wgsl: 'bitcast<f32>({a})',
-    cost: alu,
+    cost: free,
     lane: valueOf,
     doc: 'f32 with these bits',
   }),
@@ -101,7 +103,7 @@ const move = (type: Type, ptx: string): InstRecord =>
     in: { a: type },
     ptx: `${ptx} {d}, {a};`,
     wgsl: '{a}',
-    cost: alu,
+    cost: free,
     lane: ((a: number) => a) as never,
     doc: 'copy',
   })
@@ -119,6 +121,7 @@ export const moves: Readonly<Record<string, InstRecord>> = Object.fromEntries(
       ['bf16x2', 'mov.b32'],
       ['e4m3x2', 'mov.b16'],
       ['e4m3x4', 'mov.b32'],
+      ['f32x2', 'mov.b64'],
     ] as const
   ).map(([type, ptx]) => [`mov.${type}`, move(type, ptx)]),
 )

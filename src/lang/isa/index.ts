@@ -8,7 +8,10 @@ import * as bytes from './bytes.ts'
 import * as cluster from './cluster.ts'
 import * as compare from './compare.ts'
 import * as convert from './convert.ts'
+import * as gather from './gather.ts'
 import * as grid from './grid.ts'
+import * as guardedLoad from './guarded-load.ts'
+import * as lanes from './lanes.ts'
 import * as ldmatrix from './ldmatrix.ts'
 import * as math from './math.ts'
 import * as mbarrier from './mbarrier.ts'
@@ -17,12 +20,16 @@ import * as namedBarrier from './named-barrier.ts'
 import * as offset from './offset.ts'
 import * as pack from './pack.ts'
 import * as packed from './packed.ts'
+import * as pairs from './pairs.ts'
 import * as special from './special.ts'
+import * as tensorMemory from './tensor-memory.ts'
+import * as tensorMultiply from './tensor-multiply.ts'
 import * as threadCopy from './thread-copy.ts'
 import * as tma from './tma.ts'
 import * as vote from './vote.ts'
 import * as warp from './warp.ts'
 import * as wgmma from './wgmma.ts'
+import * as wide from './wide.ts'
 
 const isRecord = (value: unknown): value is InstRecord =>
   typeof value === 'object' && value !== null && 'operands' in value && 'ptx' in value
@@ -42,7 +49,10 @@ const modules: readonly object[] = [
   cluster,
   compare,
   convert,
+  gather,
   grid,
+  guardedLoad,
+  lanes,
   ldmatrix,
   math,
   mbarrier,
@@ -51,12 +61,16 @@ const modules: readonly object[] = [
   offset,
   pack,
   packed,
+  pairs,
   special,
+  tensorMemory,
+  tensorMultiply,
   threadCopy,
   tma,
   vote,
   warp,
   wgmma,
+  wide,
 ]
 
 /** Functions of three bits that stand for all 256: select, majority, parity, and-or. */

@@ -18,8 +18,9 @@ const record = (spec: Omit<InstRecord, 'since' | 'effect' | 'cost'>): InstRecord
 })
 
 const bytes: OperandSpec = { type: 'u32', use: 'in' }
-/** Waits of a cluster's kernels acquire what other blocks released. */
+/** Waits of a cluster's kernels acquire what other blocks released, and arrivals there release: a fence of all memory. */
 const acquire = ({ scope }: Mods): string => (scope === 'cluster' ? '.acquire.cluster' : '')
+const release = ({ scope }: Mods): string => (scope === 'block' ? '' : '.release.cluster')
 
 export const mbarriers: Readonly<
   Record<'init' | 'arrive' | 'arriveExpect' | 'expect' | 'wait' | 'arriveRemote' | 'arriveExpectRemote', InstRecord>
@@ -62,14 +63,14 @@ export const mbarriers: Readonly<
   }),
   arriveRemote: record({
     name: 'mbarrier.arrive.cluster',
-    ptx: 'mbarrier.arrive.release.cluster.shared::cluster.b64 _, [{address}];',
+    ptx: mods => `mbarrier.arrive${release(mods)}.shared::cluster.b64 _, [{address}];`,
     operands: { address },
     run: m => m.eachLane(lane => m.barrier(lane, 'address', 'cluster').arrive()),
     doc: 'one arrival of each active lane at a barrier of another block',
   }),
   arriveExpectRemote: record({
     name: 'mbarrier.arrive.expect_tx.cluster',
-    ptx: 'mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [{address}], {bytes};',
+    ptx: mods => `mbarrier.arrive.expect_tx${release(mods)}.shared::cluster.b64 _, [{address}], {bytes};`,
     operands: { address, bytes },
     run: m => expectAndArrive(m, 'cluster'),
     doc: 'announces bytes and arrives at a barrier of another block',

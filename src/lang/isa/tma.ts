@@ -6,7 +6,7 @@
 
 import type { Machine } from '../machine.ts'
 import type { InstRecord, OperandSpec } from '../record.ts'
-import { formName, formOperands, formPtx, type LoadForm, loadForms } from './bulk.ts'
+import { formName, formOperands, formPtx, type LoadForm, tensorForms } from './bulk.ts'
 
 type Rank = 2 | 3
 
@@ -35,7 +35,7 @@ function load(rank: Rank, form: LoadForm): InstRecord {
       'add.u32 {%b:.b32}, {smem}, {barrier};',
       `${before}cp.async.bulk.tensor.${rank}d.shared::cluster.global.mbarrier::complete_tx::bytes${qualifiers} [{%d:.b32}], ${box(rank)}, [{%b:.b32}]${operands};`,
     ].join('\n'),
-    since: 90,
+    since: form.pair ? '100a' : 90,
     operands: { target: u32, map: u64, barrier: u32, ...coordinateOperands(rank), ...formOperands(form) },
     effect: 'async',
     cost,
@@ -46,6 +46,7 @@ function load(rank: Rank, form: LoadForm): InstRecord {
           coordinates: coordinatesOf(m, rank, lane),
           target: m.operand('target')[lane] as number,
           barrier: m.operand('barrier')[lane] as number,
+          ...(form.pair ? { pair: true } : {}),
           ...(form.multicast ? { multicast: m.operand('multicast')[lane] as number } : {}),
         }),
       ),
@@ -83,7 +84,7 @@ const prefetch = (rank: Rank): InstRecord => ({
 })
 
 export const tensorLoads: Readonly<Record<string, InstRecord>> = Object.fromEntries(
-  ranks.flatMap(rank => loadForms.map(form => [`${rank}${formName(form)}`, load(rank, form)])),
+  ranks.flatMap(rank => tensorForms.map(form => [`${rank}${formName(form)}`, load(rank, form)])),
 )
 export const tensorStores: Readonly<Record<Rank, InstRecord>> = { 2: store(2), 3: store(3) }
 export const tensorPrefetches: Readonly<Record<Rank, InstRecord>> = { 2: prefetch(2), 3: prefetch(3) }

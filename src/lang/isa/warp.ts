@@ -127,3 +127,15 @@ export const blockBarrier: InstRecord = {
   run: m => m.blockBarrier(),
   doc: 'waits for every thread of the block; memory accesses before it come before those after it',
 }
+
+export const warpBarrier: InstRecord = {
+  name: 'warp.barrier',
+  ptx: 'bar.warp.sync -1;',
+  since: 75,
+  operands: {},
+  effect: 'sync',
+  convergent: 'warp',
+  cost: { unit: 'control', cycles: 2 },
+  run: () => {},
+  doc: 'waits for every lane of the warp; memory accesses before it come before those after it',
+}

@@ -1,0 +1,256 @@
+/**
+ * The copying warpgroup of native fp8 sparse prefill: Q of each item by the copy engine, then the rows of its list in
+ * blocks of 64, by 16-byte copies of the threads. Warp w copies rows 16w to 16w + 15; eight lanes share 128 bytes of a
+ * row. Entries that do not count become zeros, their memory is not read; blocks of nothing else are left out.
+ */
+
+import type { KernelBuilder } from '../../lang/builder.ts'
+import type { Producer } from '../../lang/pipeline.ts'
+import type { Val, Var } from '../../lang/value.ts'
+import {
+  blockKeys,
+  headerWords,
+  type NativeConfig,
+  type NativeItem,
+  type NativeParams,
+  type NativeShared,
+  nativeItems,
+  nope,
+  scaleIndex,
+  warps,
+} from './sm90-native-config.ts'
+
+type U32 = Val<'u32'>
+
+/** A slot that is none. */
+const nowhere = 0xffff_ffff
+/** The least ŝ: rows of zeros may have the scale 0. */
+const leastScale = 2 ** -126
+
+export function copyRole(k: KernelBuilder, c: NativeConfig, p: NativeParams, s: NativeShared): void {
+  const queryRing = s.rings.queries.producer()
+  const gather = new Gather(k, c, p, s)
+  for (const item of nativeItems(k, p)) {
+    k.when(k.threadIdx.eq(0), () => loadQueries(p, s, queryRing, item))
+    gather.list(item.token)
+  }
+  gather.stop()
+}
+
+function loadQueries(
+  p: NativeParams,
+  { queries }: NativeShared,
+  ring: Producer,
+  { token, firstHead }: NativeItem,
+): void {
+  const panels = nope / 128
+  const { index, full } = ring.acquire(panels * p.q.boxBytes + (p.qRope?.boxBytes ?? 0))
+  const [head, row] = [firstHead.to('i32'), token.to('i32')]
+  for (let panel = 0; panel < panels; panel++)
+    p.q.load(queries.nope.address(index, panel), [128 * panel, head, row], full)
+  p.qRope?.load(queries.rope.address(index), [nope, head, row], full)
+  ring.advance()
+}
+
+/** Rows of lists into the ring of keys. */
+class Gather {
+  private readonly k: KernelBuilder
+  private readonly c: NativeConfig
+  private readonly p: NativeParams
+  private readonly s: NativeShared
+  private readonly ring: Producer
+  private readonly warp: U32
+  /** Shared bytes of this lane's first copies in stage 0, of nope and of rope. */
+  private readonly target: U32
+  private readonly ropeTarget: U32
+  /** The block that is known but not yet copied: valid keys, this lane's row in units of 16 bytes. */
+  private readonly valid: readonly [Var<'u32'>, Var<'u32'>]
+  private readonly unit: Var<'u32'>
+  /** Slots of keys `lane` and `lane + 32` of the next block. */
+  private readonly next: readonly [Var<'u32'>, Var<'u32'>]
+  private readonly scales: RowScales | undefined
+
+  constructor(k: KernelBuilder, c: NativeConfig, p: NativeParams, s: NativeShared) {
+    this.k = k
+    this.c = c
+    this.p = p
+    this.s = s
+    this.ring = s.rings.keys.producer()
+    this.warp = k.threadIdx.shr(5)
+    const row = this.warp.mul(16).add(k.lane.shr(3))
+    const byte = k.lane.bitAnd(7).shl(4)
+    this.target = s.keys.nope.at(0, row, byte)
+    this.ropeTarget = s.keys.rope.at(0, this.warp.mul(16).add(k.lane.shr(2)), k.lane.bitAnd(3).shl(4))
+    this.valid = [k.var('u32', 0), k.var('u32', 0)]
+    this.unit = k.var('u32', 0)
+    this.next = [k.var('u32', nowhere), k.var('u32', nowhere)]
+    this.scales = c.rowScaled ? new RowScales(k, p, s) : undefined
+  }
+
+  /** All blocks of a token's list that have a valid key; one without any if none has. */
+  list(token: U32): void {
+    const { k, p } = this
+    const count = this.count(token)
+    const blocks = count.add(blockKeys - 1).shr(6)
+    const begun = k.var('u32', 0)
+    this.clear()
+    this.prefetch(token, k.const('u32', 0), count)
+    for (const block of k.range(blocks.add(1))) {
+      const slots = this.next.map((slot, half) => this.inside(block, half, count).select(slot, nowhere)) as [U32, U32]
+      this.prefetch(token, block.add(1), count)
+      const found = slots.map(slot => k.ballot(slot.lt(p.slots))) as [U32, U32]
+      const some = found[0].bitOr(found[1]).ne(0)
+      const ends = block.eq(blocks)
+      k.whenUniform(ends.or(some.and(begun.ne(0))), () => this.copy(ends))
+      k.whenUniform(some, () => {
+        this.take(slots, found)
+        begun.set(1)
+      })
+    }
+  }
+
+  /** A last block of zeros: the value roles open a block ahead, and stop before this one. */
+  stop(): void {
+    this.clear()
+    this.copy(this.k.const('u32', 0).eq(0))
+  }
+
+  private clear(): void {
+    this.unit.set(0)
+    for (const valid of this.valid) valid.set(0)
+    this.scales?.clear()
+  }
+
+  private count(token: U32): U32 {
+    const { c, p } = this
+    if (c.lengths === 'none') return p.topk
+    const length = p.lengths.load(this.k.offset(0, token, p.lengthsStride))
+    return (c.lengths === 'i32' ? length.to('i32').max(0).to('u32') : length).min(p.topk)
+  }
+
+  private entry(block: U32, half: number): U32 {
+    return block
+      .mul(blockKeys)
+      .add(this.k.lane)
+      .add(32 * half)
+  }
+
+  /** Whether this lane's entry of a half of a block is one of the list. */
+  private inside(block: U32, half: number, count: U32): Val<'pred'> {
+    return this.entry(block, half).lt(count)
+  }
+
+  /** Starts loads of a block's entries; nothing here may wait for them. */
+  private prefetch(token: U32, block: U32, count: U32): void {
+    const { k, p } = this
+    const row = k.offset(0, token, p.indicesStride)
+    this.next.forEach((slot, half) =>
+      slot.set(p.indices.loadIf(this.inside(block, half, count), k.offset(row, this.entry(block, half), 1))),
+    )
+  }
+
+  /** Makes a block the one to copy next. */
+  private take(slots: readonly [U32, U32], found: readonly [U32, U32]): void {
+    const { k, p, warp } = this
+    const within = warp.bitAnd(1).shl(4).add(k.lane.bitAnd(15))
+    const upper = warp.ge(2)
+    const slot = k.shuffle(upper.select(slots[1], slots[0]), within)
+    const exists = slot.lt(p.slots)
+    const page = slot.div(p.pageSize)
+    const unit = page.mul(p.blockUnits).add(slot.sub(page.mul(p.pageSize)).mul(p.rowUnits))
+    this.unit.set(exists.select(unit, 0))
+    this.valid.forEach((valid, half) => valid.set(found[half]!))
+    k.whenUniform(warp.eq(0), () => this.scales?.take(slots))
+  }
+
+  /** Copies the block taken last. */
+  private copy(ends: Val<'pred'>): void {
+    const { k, p, s, ring, warp, unit } = this
+    const { index } = ring.vacant()
+    k.whenUniform(warp.eq(0), () => {
+      this.scales?.store(index)
+      k.when(k.lane.eq(0), () => this.storeHeader(index, ends))
+      ring.fill(k.lane.eq(0))
+    })
+    const own = warp.ge(2).select(this.valid[1], this.valid[0]).shr(warp.bitAnd(1).shl(4))
+    const sourceOf = (row: U32, column: U32): Val<'u64'> =>
+      p.values.address(column).add(k.shuffle(unit, row).mulWide(16))
+    const validOf = (row: U32): U32 => own.shr(row).bitAnd(1).shl(4)
+    const stage = index.mul(s.keys.nope.stageBytes)
+    for (let i = 0; i < 4; i++) {
+      const row = k.lane.shr(3).add(4 * i)
+      const source = sourceOf(row, k.lane.bitAnd(7).shl(4))
+      // Four rows on, the swizzle turns the pieces by four.
+      const target = (i & 1 ? this.target.bitXor(64) : this.target).add(stage).add(4 * i * 128)
+      for (let panel = 0; panel < nope / 128; panel++)
+        k.threadCopies.load(target.add(panel * s.keys.nope.panelBytes), source.add(BigInt(128 * panel)), {
+          valid: validOf(row),
+        })
+    }
+    if (this.c.width > nope) {
+      const ropeStage = index.mul(s.keys.rope.stageBytes)
+      for (let i = 0; i < 2; i++) {
+        const row = k.lane.shr(2).add(8 * i)
+        const source = sourceOf(row, k.lane.bitAnd(3).shl(4).add(nope))
+        k.threadCopies.load(this.ropeTarget.add(ropeStage).add(i * 8 * 64), source, { valid: validOf(row) })
+      }
+    }
+    ring.fillAfterCopies()
+    ring.advance()
+  }
+
+  private storeHeader(index: U32, ends: Val<'pred'>): void {
+    const { header } = this.s
+    const at = index.mul(headerWords)
+    this.valid.forEach((valid, half) => header.store(at.add(half), valid))
+    header.store(at.add(2), ends.select(this.k.const('u32', 1), 0))
+    header.store(at.add(3), this.scales?.most.bits() ?? 0)
+  }
+}
+
+/** Scales of rows, in the first warp: s_j, s_j/ŝ with ŝ = max |s_j| so far. Lane l has keys l and l + 32. */
+class RowScales {
+  /** ŝ. */
+  readonly most: Var<'f32'>
+  private readonly k: KernelBuilder
+  private readonly p: NativeParams
+  private readonly s: NativeShared
+  private readonly own: readonly [Var<'f32'>, Var<'f32'>]
+
+  constructor(k: KernelBuilder, p: NativeParams, s: NativeShared) {
+    this.k = k
+    this.p = p
+    this.s = s
+    this.most = k.var('f32', leastScale)
+    this.own = [k.var('f32', 0), k.var('f32', 0)]
+  }
+
+  clear(): void {
+    this.most.set(leastScale)
+    for (const own of this.own) own.set(0)
+  }
+
+  take(slots: readonly [U32, U32]): void {
+    const { k, p, own } = this
+    own.forEach((scale, half) => {
+      const slot = slots[half]!
+      const page = slot.div(p.pageSize)
+      const row = slot.sub(page.mul(p.pageSize))
+      const at = k.offset(k.offset(0, page, p.scalesBlockStride), row, p.scalesRowStride)
+      scale.set(p.scales.loadIf(slot.lt(p.slots), at))
+    })
+  }
+
+  store(index: U32): void {
+    const { k, s, own, most } = this
+    most.set(k.warpMax(own[0].abs().max(own[1].abs())).max(most))
+    own.forEach((scale, half) => {
+      const at = index.mul(blockKeys).add(scaleIndex(k.lane.add(32 * half)))
+      s.rowScale.store(at, scale)
+      s.rowRatio.store(at, scale.div(most))
+    })
+  }
+}
+
+/** Arrivals that fill a stage of keys: each thread's copies, and the header. */
+export const keyFills: number = 32 * warps + 1

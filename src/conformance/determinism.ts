@@ -24,8 +24,8 @@ const keys = 70
 const list = slots(
   ints(
     'i32',
-    [2, 66],
-    Array.from({ length: 2 * 66 }, () => random.int(keys)),
+    [1, 66],
+    Array.from({ length: 66 }, () => random.int(keys)),
   ),
 )
 const rows = {
@@ -34,7 +34,7 @@ const rows = {
   scaleBlock: 0,
   layer: 0,
 } as const
-const q = normals(random, 'bf16', [2, 3, 576])
+const q = normals(random, 'bf16', [1, 3, 576])
 const heads = (width: number): Tensor<'f32'> => normals(random, 'f32', [keys, 2, width])
 const dense = { nope: heads(16), v: heads(24), rope: normals(random, 'f32', [keys, 64]) }
 const denseQuery = normals(random, 'f32', [2, 2, 80])
@@ -55,7 +55,7 @@ type Outputs = Readonly<Record<string, DeviceTensor>>
 const calls: Readonly<Record<string, (device: Device, into: Outputs) => object>> = {
   sparsePrefill: (device, into) => sparsePrefill(device, { q, cache: rows, indices: list, scale: 0.07, into }),
   sparseDecode: (device, into) =>
-    sparseDecode(device, { q: q.reshape([2, 1, 3, 576]), cache: rows, indices: list, scale: 0.07, into }),
+    sparseDecode(device, { q: q.reshape([1, 1, 3, 576]), cache: rows, indices: list, scale: 0.07, into }),
   densePrefill: (device, into) =>
     densePrefill(device, { q: denseQuery, keys: dense, mask: causal(), scale: 0.1, partition: 3, into }),
   indexTopK: (device, into) => indexTopK(device, { ...scoring, k: 30, into }),

@@ -96,6 +96,30 @@ const hopper = ([576, 512] as const).map(
   }),
 )
 
+/** The Hopper kernels over rows of e4m3 codes, by the layout of the rows. */
+const hopperFp8 = (
+  [
+    ['e4m3_576_unit', () => plainPool('e4m3'), 'rows of e4m3'],
+    ['e4m3_576_token', () => plainPool('e4m3', width), 'rows of e4m3 with a scale each'],
+    ['e4m3_576_block128', caches.fp8.pool, 'rows of e4m3 with a scale per 128 columns'],
+    ['packed656', packedPool, 'packed rows of 656 bytes'],
+  ] as const
+).map(
+  ([name, pool, says]): ListedKernel => ({
+    name: `sparse_prefill_sm90_${name}`,
+    entry: `sparse_prefill_sm90_${name}`,
+    about: `Sparse MLA over lists of slots, 64 heads a block, bf16 queries, ${says}.`,
+    grid: persistent,
+    plan: d =>
+      sparsePrefill.plan(d, {
+        q: zeros('bf16', [tokens, heads, width]),
+        cache: pool(),
+        indices: slots(zeros('i32', [tokens, 128])),
+        scale,
+      }),
+  }),
+)
+
 /** Native fp8: name, columns of a row, columns under a scale, in words. */
 const nativeRows = [
   ['576', 576, 0, 'rows of 576 columns'],
@@ -272,6 +296,7 @@ const dense: readonly ListedKernel[] = [
 export const attentionKernels: readonly ListedKernel[] = [
   ...sparse,
   ...hopper,
+  ...hopperFp8,
   ...hopperParts,
   ...hopperNative,
   ...blackwell,

@@ -93,8 +93,8 @@ export class Accumulator {
     const record = wgmma({ dtype, n, a: a instanceof Fragments ? 'registers' : 'shared', bTransposed: transposed })
     const stepA = a instanceof Fragments ? (step: number) => a.step(step) : kMajor(a, k)
     for (let part = 0; part < this.parts; part++) {
-      const own = { ...b, [transposed ? 'column' : 'row']: ((transposed ? b.column : b.row) ?? 0) + part * n }
-      const stepB = transposed ? mnMajor(own, k) : kMajor(own, k)
+      const some = { ...b, [transposed ? 'column' : 'row']: ((transposed ? b.column : b.row) ?? 0) + part * n }
+      const stepB = transposed ? mnMajor(some, k) : kMajor(some, k)
       for (let step = 0; step < total / k; step++) {
         const add = step > 0 ? 1 : typeof accumulate === 'boolean' ? Number(accumulate) : accumulate
         trace.emit(record, {

@@ -6,7 +6,6 @@ import { specials } from './isa/special.ts'
 import type { SharedArray, SharedType } from './shared.ts'
 import type { Trace } from './trace.ts'
 import { type Arg, emitValue, operandOf, Val } from './value.ts'
-import type { Words } from './words.ts'
 
 /** Bytes for another block; addresses are bytes of shared memory, the same in every block. */
 export interface PushOptions {
@@ -83,17 +82,6 @@ export class ClusterBlocks {
     })
   }
 
-  /** The cluster address of a byte of shared memory in block `rank`; bytes lie apart there as they do here. */
-  address(address: Arg<'u32'>, rank: Arg<'u32'>): Val<'u32'> {
-    return emitValue(this.trace, mapa, 'u32', { address, rank })
-  }
-
-  /** 16 bytes to a cluster address, a multiple of 16, completed on the barrier at one of the same block; ends later. */
-  storeWordsAsync(target: Val<'u32'>, words: Words, barrier: Val<'u32'>): void {
-    const values = Object.fromEntries(words.map((word, i) => [`v${i}`, word.operand]))
-    this.trace.emit(asyncStores['4.u32']!, { ...values, address: target.operand, barrier: barrier.operand })
-  }
-
   /** Copies bytes to the shared memory of block `rank` and completes them on the barrier there; one lane. */
   push({ source, target, bytes, barrier }: PushOptions, rank: Arg<'u32'>): void {
     this.trace.emit(push, {
@@ -105,6 +93,6 @@ export class ClusterBlocks {
   }
 
   private map(address: Arg<'u32'>, rank: Arg<'u32'>): Operand {
-    return this.address(address, rank).operand
+    return emitValue(this.trace, mapa, 'u32', { address, rank }).operand
   }
 }

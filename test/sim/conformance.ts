@@ -21,7 +21,7 @@ export async function conformanceShare(share: keyof typeof shares): Promise<void
   const device = await openDevice('sim:sm_90a')
   afterAll(() => device.dispose())
   describe.each(shares[share])('%s on sim:sm_90a', op => {
-    test.each(conformanceCases.filter(one => one.op === op))('$name', async one => {
+    test.each(conformanceCases.filter(one => one.op === op))('$name', { timeout: 300_000 }, async one => {
       const { ok, detail, worst } = await runCase(device, one)
       expect([ok, detail]).toEqual([true, undefined])
       expect(worst).toBeLessThanOrEqual(1)

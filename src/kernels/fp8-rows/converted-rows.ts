@@ -6,8 +6,8 @@
  *   a step         16 bytes of one row: load, convert, two stores of 16 bytes, of which eight lanes fill all banks
  *   in flight      a few steps: the registers of a step are loaded again, for a later step, as soon as they are converted
  *
- * Where there is room for it, the first step is converted before the tile is free. Rows that do not count become zeros; their memory is not read. The
- * rope columns of packed rows are bf16 already and go past the registers.
+ * Where there is room for it, the first step is converted before the tile is free. Rows that do not count become zeros; their
+ * memory is not read. The rope columns of packed rows are bf16 already and go past the registers.
  */
 
 import type { KernelBuilder } from '../../lang/builder.ts'
@@ -102,7 +102,7 @@ export class ConvertedRows {
       values: k.var('u64', 0),
       memoryRow: scaled && !format.packed ? k.var('u32', 0) : undefined,
     }))
-    this.banks = Array.from({ length: depthOf(this.steps.length, depthLimit(format)) }, () => ({
+    this.banks = Array.from({ length: depthOf(this.steps.length, depthLimit(format, half)) }, () => ({
       words: k.vars('u32', 4, 0),
       scale: scaled ? k.var('f32', 0) : undefined,
     }))
@@ -213,5 +213,8 @@ const stepsOf = ([first, end]: readonly [number, number]): readonly Step[] =>
 const depthOf = (steps: number, limit: number): number =>
   [5, 4, 3, 2].find(depth => depth <= limit && steps % depth === 0)!
 
-/** What the registers of a thread leave room for: 48, of which a scale takes one a step. */
-const depthLimit = (format: Fp8RowFormat): number => (isScaled(format) ? 4 : 5)
+/** What the registers of a thread leave room for: 48, of which a scale takes one a step, and Q some beside half 0. */
+function depthLimit(format: Fp8RowFormat, half: 0 | 1): number {
+  if (!isScaled(format)) return 5
+  return hasEvenBlocks(format) && !(format.packed && half === 0) ? 4 : 2
+}

@@ -13,7 +13,7 @@
 import { halvesOf, pack, reinterpret, unpack } from '../../lang/packed.ts'
 import type { Val } from '../../lang/value.ts'
 
-export type Pair = Val<'bf16x2'>
+type Pair = Val<'bf16x2'>
 
 /** The four values of a word, times `scale`, the lowest byte first. */
 export function decodeWord(word: Val<'u32'>, scale?: Val<'f32'>): readonly [Pair, Pair] {

@@ -50,5 +50,8 @@ export function panelScale(format: Fp8RowFormat, panel: number, piece: Val<'u32'
   const [block, column] = [blockOf(format), panel * panelColumns]
   if (hasEvenBlocks(format)) return Math.floor(column / block)
   const pieces = block / 16
-  return piece.add(4 * panel).mul(Math.ceil(65_536 / pieces)).shr(16)
+  return piece
+    .add(4 * panel)
+    .mul(Math.ceil(65_536 / pieces))
+    .shr(16)
 }

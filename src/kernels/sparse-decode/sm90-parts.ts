@@ -5,7 +5,7 @@ import { type CallPart, groupsOf, tokensOf } from '../sparse-prefill/sm90-call.t
 import { tileKeys } from '../sparse-prefill/sm90-config.ts'
 
 const maxParts = 32
-/** Entries of a part where a token's own list decides: its bits then depend on nothing else. */
+/** Entries of every part where a token's own list decides: its bits then depend on nothing else. */
 const ownPartEntries = 1024
 /** Costs in units of the time of a tile: the start and end of an item, the merge, and 1 MB written and read again. */
 const [itemCost, mergeCost, megabyteCost] = [2.5, 2.5, 0.4]
@@ -19,7 +19,7 @@ export function partsOf(problem: LatentAttentionProblem, workers: number): reado
   return problem.sources.map((source, i) => ({
     source,
     parts: counts[i]!,
-    partEntries: tileKeys * Math.ceil(tilesOf(source) / counts[i]!),
+    partEntries: problem.split === 'own' ? ownPartEntries : tileKeys * Math.ceil(tilesOf(source) / counts[i]!),
     firstPart: counts.slice(0, i).reduce((a, b) => a + b, 0),
     allParts,
   }))

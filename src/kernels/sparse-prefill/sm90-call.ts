@@ -4,7 +4,7 @@ import type { LaunchArg } from '../../lang/launch.ts'
 import type { DeviceTable, PlanRequest } from '../../ops/op.ts'
 import type { DeviceTensor } from '../../tensor/device-tensor.ts'
 import type { KeySourceProblem, LatentAttentionProblem } from '../latent-attention/problem.ts'
-import { itemHeads, nope, type SparseSm90Config, tileKeys } from './sm90-config.ts'
+import { itemHeads, nope, type SparseSm90Config } from './sm90-config.ts'
 
 type Request = PlanRequest<LatentAttentionProblem>
 
@@ -39,12 +39,6 @@ export interface CallPart {
   /** Where this source's parts begin among all of a token. */
   readonly firstPart: number
   readonly allParts: number
-}
-
-/** Whole lists of the only source, final results. */
-export const wholeCall = ({ problem }: Request): CallPart => {
-  const source = problem.sources[0]!
-  return { source, parts: 1, partEntries: tileKeys * Math.ceil(source.topk / tileKeys), firstPart: 0, allParts: 1 }
 }
 
 /** Whether the call has bf16 queries and lists, in tensors that lie as the kernels take them. */

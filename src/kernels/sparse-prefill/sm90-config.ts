@@ -22,8 +22,6 @@ export const gatherThreads = 128
 export const mathThreads = 256
 /** Warps of a math warpgroup; each arrives once when it is done with something. */
 export const mathWarps = 4
-/** Whether the next item's first tile, Q and scores are brought while the results of an item are stored, or after. */
-export const eager: boolean = false
 /** Registers of a thread by role: at most 504 in all, with two math roles. */
 export const registers = { gather: 72, math: 216 } as const
 

@@ -19,7 +19,7 @@ import { MathSide } from './sm90-math.ts'
 import { callParams } from './sm90-params.ts'
 import { outputOf } from './sm90-partial.ts'
 import { type Half, SparseStages } from './sm90-stages.ts'
-import { itemAt, itemFollows, workIndices } from './sm90-work.ts'
+import { itemAt, workIndices } from './sm90-work.ts'
 
 const params = (c: SparseFp8Config) => ({
   ...callParams(c),
@@ -46,7 +46,6 @@ export const traceSparsePrefillFp8Sm90: (c: SparseFp8Config) => Kernel = special
       scaleLog2: p.scaleLog2,
       indices: () => workIndices(k, p),
       itemAt: (index: Val<'u32'>) => itemAt(p, index),
-      follows: (index: Val<'u32'>) => itemFollows(k, p, index),
       output: outputOf(k, c, p),
     }
     const math = (side: 0 | 1) => (): void => new MathSide(k, stages, options, side).run()

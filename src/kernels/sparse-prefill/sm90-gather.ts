@@ -8,7 +8,6 @@ import type { KernelBuilder } from '../../lang/builder.ts'
 import type { SmemTile } from '../../lang/smem-tile.ts'
 import type { Arg, Val } from '../../lang/value.ts'
 import {
-  eager,
   type ListParams,
   leftPanels,
   panelColumns,
@@ -18,7 +17,7 @@ import {
 } from './sm90-config.ts'
 import { SlotList } from './sm90-list.ts'
 import { type Half, halfOrder, Parity, ProducerPlace, type SparseStages } from './sm90-stages.ts'
-import { itemAfter, itemAt, type WorkItem, workItems } from './sm90-work.ts'
+import { type WorkItem, workItems } from './sm90-work.ts'
 
 type U32 = Val<'u32'>
 
@@ -35,19 +34,13 @@ export function gatherRole(
   const list = new SlotList(k, c, p)
   const rows = new RowCopies(k, c)
   const query = new QueryCopies(k, c, stages)
-  const next = eager ? new SlotList(k, c, p) : undefined
-  next?.start(itemAt(p, k.blockIdx.x))
   for (const item of workItems(k, p)) {
-    if (next === undefined) {
-      query.bring(p, item)
-      list.start(item)
-    } else list.takeOver(next)
+    query.bring(p, item)
+    list.start(item)
     place.startItem()
-    const tile = k.var('u32', 0)
     k.repeat(() => {
       // Loads of the lists come before the copies, which they would have to queue behind.
       list.lookAhead()
-      if (next !== undefined) k.whenUniform(tile.eq(1), () => next.start(itemAfter(k, p, item)))
       const row = memoryRow(c, p, rows.ownSlot(list))
       const source = (pass: number) => ({
         valid: rows.validOf(list, pass),
@@ -58,8 +51,6 @@ export function gatherRole(
         rows.copyHalf(stages.keys, place.stage, half, source)
         stages.full.arriveAfterCopies(place.full(half))
       }
-      // The stage of the first tile is free before Q is.
-      if (next !== undefined) k.whenUniform(tile.eq(0), () => query.bring(p, item))
       const [low, high] = list.valid.map(word => word.add(0))
       list.advanceAhead()
       k.when(k.threadIdx.eq(0), () => {
@@ -69,10 +60,8 @@ export function gatherRole(
         stages.noted.arrive(place.stage)
       })
       place.advance()
-      tile.set(tile.add(1))
       return list.exists
     })
-    if (next !== undefined) k.whenUniform(tile.eq(1), () => next.start(itemAfter(k, p, item)))
   }
 }
 

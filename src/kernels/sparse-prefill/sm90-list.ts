@@ -62,21 +62,6 @@ export class SlotList {
     this.find()
   }
 
-  /** Stands where another list stands. */
-  takeOver(other: SlotList): void {
-    const pairs = [
-      [this.list, other.list],
-      [this.position, other.position],
-      [this.count, other.count],
-      [this.entry, other.entry],
-      ...([0, 1] as const).flatMap(half => [
-        [this.slots[half], other.slots[half]] as const,
-        [this.valid[half], other.valid[half]] as const,
-      ]),
-    ] as const
-    for (const [own, theirs] of pairs) own.set(theirs)
-  }
-
   /** Goes on to the next block that has a valid entry. */
   advance(): void {
     this.entry.set(this.entry.add(tileKeys))

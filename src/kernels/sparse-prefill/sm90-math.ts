@@ -15,7 +15,7 @@ import type { KernelBuilder } from '../../lang/builder.ts'
 import { Fragments } from '../../lang/fragments.ts'
 import { pack } from '../../lang/packed.ts'
 import type { Val, Var } from '../../lang/value.ts'
-import { eager, itemHeads, mathThreads, sideColumns, tileKeys } from './sm90-config.ts'
+import { itemHeads, mathThreads, sideColumns, tileKeys } from './sm90-config.ts'
 import { mask, RowStates, rescale } from './sm90-rows.ts'
 import { startScores } from './sm90-scores.ts'
 import { named, Parity, SparseStages, type Stage } from './sm90-stages.ts'
@@ -27,12 +27,8 @@ type F32 = Val<'f32'>
 
 /** What is done with an item's results. */
 export interface MathOutput {
-  /**
-   * Runs in both roles, once for each item.
-   *
-   * @param meanwhile starts what runs while the results are stored
-   */
-  finish(side: MathSide, item: WorkItem, meanwhile: () => void): void
+  /** Runs in both roles, once for each item. */
+  finish(side: MathSide, item: WorkItem): void
 }
 
 export interface MathOptions {
@@ -44,8 +40,6 @@ export interface MathOptions {
   /** Numbers of this block's items. */
   indices(): Generator<U32, void>
   itemAt(index: U32): WorkItem
-  /** Whether an item follows on this block. */
-  follows(index: U32): Val<'pred'>
   readonly output: MathOutput
 }
 
@@ -89,33 +83,22 @@ export class MathSide {
   }
 
   run(): void {
-    const { k, options } = this
-    const ahead = this.side === 0 && eager
-    if (ahead) {
-      this.startEven()
-      k.warpgroup.wait(0)
-    }
+    const { options } = this
     for (const index of options.indices()) {
       this.rows.reset()
       this.first.set(1)
-      if (this.side === 0 && !eager) {
-        this.startEven()
-        k.warpgroup.wait(0)
-      }
       if (this.side === 0) this.evenTiles()
       else this.oddTiles()
-      options.output.finish(this, options.itemAt(index), () => {
-        this.itemParity.flip()
-        // The scores of the next item's first tile take no longer than storing the results of this one.
-        if (ahead) this.startEven(options.follows(index))
-      })
-      k.warpgroup.wait(0)
+      options.output.finish(this, options.itemAt(index))
+      this.itemParity.flip()
     }
   }
 
   private evenTiles(): void {
     const { k, o, first, pending, oddFollows } = this
     pending.set(0)
+    this.startEven()
+    k.warpgroup.wait(0)
     k.repeat(() => {
       k.whenUniform(pending.ne(0), () => this.addOther())
       const { alpha, weights } = this.weigh(0)
@@ -171,18 +154,14 @@ export class MathSide {
   }
 
   /** The scores of an even tile, and its note meanwhile. */
-  private startEven(exists?: Val<'pred'>): void {
-    this.startScore(0, exists)
-    const note = (): void => this.oddFollows.set(this.readNote(0))
-    if (exists === undefined) note()
-    else this.k.whenUniform(exists, note)
+  private startEven(): void {
+    this.startScore(0)
+    this.oddFollows.set(this.readNote(0))
   }
 
-  /** @param exists where it does not hold, nothing is waited for and the scores are of no use */
-  private startScore(stage: Stage, exists?: Val<'pred'>): void {
+  private startScore(stage: Stage): void {
     startScores(this.k, this.stages, this.scores, {
       stage,
-      exists,
       width: this.options.width,
       parity: this.parities[stage].value,
       queryParity: this.itemParity.value,

@@ -29,13 +29,12 @@ export class FinalOutput implements MathOutput {
     this.p = p
   }
 
-  finish(side: MathSide, item: WorkItem, meanwhile: () => void): void {
+  finish(side: MathSide, item: WorkItem): void {
     const { k, c, p } = this
     const { rows } = side
     const heads = rowHalves.map(h => item.firstHead.add(rows.row).add(8 * h))
     const sinks = c.sink ? heads.map(head => p.sink.loadIf(head.lt(p.heads), head)) : undefined
     const { sums, tops } = rowTotals(side)
-    meanwhile()
     for (const h of rowHalves) {
       const head = heads[h]!
       const real = head.lt(p.heads)

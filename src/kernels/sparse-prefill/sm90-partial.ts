@@ -24,11 +24,10 @@ class PartialOutput implements MathOutput {
     this.p = p
   }
 
-  finish(side: MathSide, { token, firstHead, part }: WorkItem, meanwhile: () => void): void {
+  finish(side: MathSide, { token, firstHead, part }: WorkItem): void {
     const { k, p } = this
     const { rows } = side
     const { sums, tops } = rowTotals(side)
-    meanwhile()
     for (const h of rowHalves) {
       const head = firstHead.add(rows.row).add(8 * h)
       const some = sums[h]!.gt(0).or(sums[h]!.ne(sums[h]!))

@@ -14,8 +14,6 @@ export interface ScoredTile {
   /** Of the phases in which the tile and Q are full. */
   readonly parity: Val<'u32'>
   readonly queryParity: Val<'u32'>
-  /** Where it does not hold, nothing is waited for and the scores are of no use. Default: it holds. */
-  readonly exists?: Val<'pred'> | undefined
 }
 
 /** Waits for Q and the tile and starts their multiplies, one group; the scores rest until the caller waits for it. */
@@ -23,15 +21,11 @@ export function startScores(
   k: KernelBuilder,
   stages: SparseStages,
   scores: Accumulator,
-  { stage, width, parity, queryParity, exists }: ScoredTile,
+  { stage, width, parity, queryParity }: ScoredTile,
 ): void {
   const multiply = (half: Half, column: number, depth: number): void => {
-    const arrive = (): void => {
-      stages.queryFull.wait(half, queryParity)
-      stages.full.wait(SparseStages.barrierOf(stage, half), parity)
-    }
-    if (exists === undefined) arrive()
-    else k.whenUniform(exists, arrive)
+    stages.queryFull.wait(half, queryParity)
+    stages.full.wait(SparseStages.barrierOf(stage, half), parity)
     k.warpgroup.fence()
     scores.multiply(
       { tile: stages.query, column },

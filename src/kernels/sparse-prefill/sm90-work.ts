@@ -8,7 +8,6 @@ type U32 = Val<'u32'>
 
 /** A token, a group of its heads and a part of its list. */
 export interface WorkItem {
-  readonly index: U32
   readonly token: U32
   readonly firstHead: U32
   readonly part: U32
@@ -26,20 +25,12 @@ export function* workItems(k: KernelBuilder, p: ItemParams): Generator<WorkItem,
 export const workIndices = (k: KernelBuilder, p: ItemParams): Generator<U32, void> =>
   k.range(itemsOf(p), { start: k.blockIdx.x, step: k.gridDim.x })
 
-/** Whether an item follows the one with this number on this block. */
-export const itemFollows = (k: KernelBuilder, p: ItemParams, index: U32): Val<'pred'> =>
-  index.add(k.gridDim.x).lt(itemsOf(p))
-
-/** The item that follows on this block; after the last one, some item. */
-export const itemAfter = (k: KernelBuilder, p: ItemParams, { index }: WorkItem): WorkItem =>
-  itemAt(p, index.add(k.gridDim.x).min(itemsOf(p).sub(1)))
-
 export function itemAt(p: ItemParams, index: U32): WorkItem {
   const place = index.div(p.groups)
   const group = index.sub(place.mul(p.groups))
   const back = place.div(p.parts)
   const part = place.sub(back.mul(p.parts))
-  return { index, token: p.tokens.sub(1).sub(back), firstHead: group.mul(itemHeads), part }
+  return { token: p.tokens.sub(1).sub(back), firstHead: group.mul(itemHeads), part }
 }
 
 const itemsOf = (p: ItemParams): U32 => p.tokens.mul(p.parts).mul(p.groups)

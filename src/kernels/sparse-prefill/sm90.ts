@@ -23,7 +23,7 @@ import { MathSide } from './sm90-math.ts'
 import { callParams } from './sm90-params.ts'
 import { outputOf } from './sm90-partial.ts'
 import { SparseStages } from './sm90-stages.ts'
-import { itemAt, itemFollows, workIndices } from './sm90-work.ts'
+import { itemAt, workIndices } from './sm90-work.ts'
 
 const params = (c: SparseSm90Config) => ({
   ...callParams(c),
@@ -50,7 +50,6 @@ export const traceSparsePrefillSm90: (c: SparseSm90Config) => Kernel = specializ
             scaleLog2: p.scaleLog2,
             indices: () => workIndices(k, p),
             itemAt: (index: Val<'u32'>) => itemAt(p, index),
-            follows: (index: Val<'u32'>) => itemFollows(k, p, index),
             output: outputOf(k, c, p),
           },
           side,

@@ -39,7 +39,6 @@ export interface NativeConfig {
   readonly out: 'bf16' | 'f32'
   readonly lengths: 'none' | 'i32' | 'u32'
   readonly sink: boolean
-  readonly tune?: string
 }
 
 type Scalar =
@@ -94,7 +93,7 @@ export interface NativeShared {
   readonly rowRatio: SharedArray<'f32'>
   /** f32 [weightStages][64]: what O of each head is multiplied by before the block, or at the end. */
   readonly factors: SharedArray<'f32'>
-  /** u32 [weightStages][4]: whether a warp has any factor that is not 1. */
+  /** u32 [weightStages][4], one word a warp: bit g, a factor of heads 8g to 8g + 7 is not 1; the other factors are not stored. */
   readonly changes: SharedArray<'u32'>
   readonly rings: { readonly queries: Pipeline; readonly keys: Pipeline; readonly weights: Pipeline }
 }

@@ -86,8 +86,6 @@ class Score {
   /** S, then t where vectors have scales. */
   private readonly scores: Accumulator
   private readonly rows: readonly Row[]
-  /** Whether P of the block before is there but not yet handed over. */
-  private readonly pending: Var<'u32'>
   /** ŝ of the block before. */
   private readonly most: Var<'f32'>
   private readonly warp: U32
@@ -117,7 +115,6 @@ class Score {
       l: zero(),
       scale: c.queryScaled ? zero() : undefined,
     }))
-    this.pending = k.var('u32', 0)
     this.most = zero()
     this.warp = k.threadIdx.shr(5).bitAnd(warps - 1)
     this.quadLane = k.lane.bitAnd(3)
@@ -140,14 +137,13 @@ class Score {
     })
   }
 
-  /** One block; whether more follow. P is handed over after the next block's S: the tensor cores do one at a time. */
+  /** One block; whether more follow. */
   block(query: U32): Val<'pred'> {
     const { k, c, s } = this
     const { index } = this.keyRing.acquire()
     this.multiply(query, index)
     const [low, high, ends, most] = s.header.load4(index.mul(headerWords)) as [U32, U32, U32, U32]
     if (!c.rowScaled) this.keyRing.release(k.lane.eq(0))
-    k.whenUniform(this.pending.ne(0), () => this.send())
     if (!this.folded) this.toUnits(index)
     k.whenUniform(low.bitAnd(high).ne(all), () => this.mask(low, high))
     const { index: target } = this.weightRing.vacant()
@@ -162,8 +158,7 @@ class Score {
     k.when(k.lane.eq(0), () => s.changes.store(target.mul(warps).add(this.warp), changes))
     this.storeWeights(index, target)
     k.fenceProxyAsync()
-    if (c.tune?.includes('nogate')) this.send()
-    else this.pending.set(1)
+    this.send()
     if (c.rowScaled) this.keyRing.release(k.lane.eq(0))
     return ends.eq(0)
   }
@@ -171,7 +166,7 @@ class Score {
   /** S of a block. */
   private multiply(query: U32, index: U32): void {
     const { k, c, s, scores } = this
-    if (!c.tune?.includes('nofence')) k.fenceProxyAsync()
+    k.fenceProxyAsync()
     k.warpgroup.fence()
     const part = (tiles: NativeShared['keys'], of: 'nope' | 'rope', stage: U32) => ({ tile: tiles[of], stage })
     scores.multiply(part(s.queries, 'nope', query), part(s.keys, 'nope', index))
@@ -285,8 +280,6 @@ class Score {
   /** lse, maxLogits, and what O of each head is multiplied by at the end. */
   end({ token, firstHead }: NativeItem): void {
     const { k, c, p, s, rows, quadLane } = this
-    if (!c.tune?.includes('nogate')) this.send()
-    this.pending.set(0)
     const { index } = this.weightRing.vacant()
     rows.forEach(({ shift, top, l }, half) => {
       const [sum, most] = [this.overQuad(l, (a, b) => a.add(b)), this.overQuad(top, (a, b) => a.max(b))]

@@ -146,19 +146,6 @@ class Value {
   private rescale(index: U32, follows: U32): void {
     const { k, c, s } = this
     const changes = s.changes.load4(index.mul(warps)).reduce((a, b) => a.bitOr(b), follows.mul(0))
-    if (c.tune?.includes('flat')) {
-      k.whenUniform(changes.ne(0).and(follows.ne(0)), () => {
-        const todo: (() => void)[] = []
-        for (let n = 0; n < c.heads; n += 8)
-          this.eachHead(index, n, (_, factor, elements) =>
-            todo.push(() => {
-              for (const { o, i } of elements) o.set(i, o.get(i).mul(factor))
-            }),
-          )
-        for (const go of todo) go()
-      })
-      return
-    }
     k.whenUniform(changes.ne(0).and(follows.ne(0)), () => {
       for (let n = 0; n < c.heads; n += 8)
         k.whenUniform(changes.bitAnd(1 << (n / 8)).ne(0), () =>

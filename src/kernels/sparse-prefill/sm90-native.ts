@@ -14,7 +14,7 @@
  *
  * shared memory   Q 2 × 36 KB (the next item's arrives meanwhile) | rows 4 × 36 KB | P 2 × 4 KB | headers, factors,
  *                 scales of rows 2.7 KB | 16 mbarriers
- * registers       128 at entry; copy 40, score 104, value 184: 128 of Oᵀ and 32 of Vᵀ
+ * registers       128 at entry; copy 48, score 80, value 192: 128 of Oᵀ and 32 of Vᵀ
  */
 
 import type { KernelBuilder } from '../../lang/builder.ts'

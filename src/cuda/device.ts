@@ -96,12 +96,12 @@ export class CudaDevice implements Device {
   }
 
   alloc<D extends Dtype>(dtype: D, shape: Shape, dims?: readonly string[]): DeviceTensor<D> {
-    return this.place(dtype, shape, dims, true)
+    return this.place(dtype, shape, dims, false)
   }
 
   /** In a recording the values become a constant of the graph. */
   upload<D extends Dtype>(source: Tensor<D>): DeviceTensor<D> {
-    const target = this.place(source.dtype, source.shape, source.dims, this.recording === undefined)
+    const target = this.place(source.dtype, source.shape, source.dims, this.recording !== undefined)
     this.copyIn(target, source.codes(), 0)
     return source.space === undefined ? target : target.withSpace(source.space)
   }
@@ -250,14 +250,16 @@ export class CudaDevice implements Device {
     dtype: D,
     shape: Shape,
     dims: readonly string[] | undefined,
-    reusable: boolean,
+    constant: boolean,
   ): DeviceTensor<D> {
     this.begin('alloc')
     checkShape('alloc', shape)
     const bytes = sizeOf(shape) * dtypeInfo[dtype].bytes
     const memory = this.recording?.memory ?? this.memory
-    const address = memory.take(`${dtype} [${shape.join(', ')}]`, bytes)
-    const allocation = new CudaAllocation(this, address, bytes, () => reusable && memory.give(address))
+    const purpose = `${dtype} [${shape.join(', ')}]`
+    // A constant is copied while the graph is recorded: work recorded before or after it must not have its block.
+    const address = constant ? memory.takeUnused(purpose, bytes) : memory.take(purpose, bytes)
+    const allocation = new CudaAllocation(this, address, bytes, () => !constant && memory.give(address))
     this.recording?.allocations.push(allocation)
     const spec = { dtype, shape: [...shape], strides: rowMajor(shape), offset: 0, dims, space: undefined }
     return new DeviceTensor(spec, allocation)

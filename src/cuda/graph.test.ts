@@ -100,6 +100,23 @@ describe('a graph', () => {
     expect(await Promise.all(outs.map(values))).toEqual([10, 20, 30].map(value => Array(4).fill(value)))
   })
 
+  test('constants do not lie where earlier work of the same recording had its own', async () => {
+    const fake = await openFake()
+    const { device } = fake
+    const outs: DeviceTensor[] = []
+    using graph = device.capture(() => {
+      const temporary = device.alloc('f32', [4])
+      scale(device, kernels[0], device.upload(floats(1, 2, 3, 4)), temporary, 3)
+      temporary.dispose()
+      const y = device.alloc('f32', [4])
+      scale(device, kernels[0], device.upload(floats(10, 20, 30, 40)), y, 1)
+      outs.push(y)
+    })
+    graph.replay()
+    graph.replay()
+    expect(await values(outs[0]!)).toEqual([10, 20, 30, 40])
+  })
+
   test('uses scratch again within itself, not a block for every launch', async () => {
     const fake = await openFake()
     const { device, driver } = fake

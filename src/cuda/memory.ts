@@ -55,6 +55,11 @@ export class DeviceMemory {
     return kept
   }
 
+  /** A block that nothing has used before. @throws MemoryError */
+  takeUnused(purpose: string, bytes: number): bigint {
+    return this.fresh(purpose, blockBytes(bytes))
+  }
+
   /** Gives a block back. */
   give(address: bigint): void {
     const size = this.blocks.get(address)

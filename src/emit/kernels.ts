@@ -10,11 +10,13 @@ import { indexKernels } from './index-kernels.ts'
 import { layerKernels } from './layer-kernels.ts'
 import type { ListedKernel } from './listed-kernel.ts'
 import { rowKernels } from './row-kernels.ts'
+import { sparseKernels } from './sparse-kernels.ts'
 
 export { type Target, targets }
 
 export const listedKernels: readonly ListedKernel[] = [
   ...indexKernels,
+  ...sparseKernels,
   ...attentionKernels,
   ...rowKernels,
   ...layerKernels,

@@ -121,11 +121,6 @@ export class Producer extends Side {
     return stage
   }
 
-  /** The same as `vacant`. */
-  reserve(): Stage {
-    return this.vacant()
-  }
-
   /** Announces `bytes` of copies into the vacant stage, and arrives: after ordinary writes into it. */
   announce(bytes: Arg<'u32'>): void {
     this.full.arriveExpect(this.cursor.index, bytes)

@@ -47,8 +47,8 @@ function textOf(value: unknown, tensors: DeviceTensor[]): string | undefined {
   if (value === null) return 'null'
   if (value instanceof DeviceTensor) {
     tensors.push(value)
-    const { dtype, shape, strides, space = '' } = value
-    return `${dtype}${space}[${shape}/${strides}+${offsetWithin(value)}]`
+    const { dtype, shape, strides, dims = [], space = '' } = value
+    return `${dtype}${space}[${shape}/${strides}+${offsetWithin(value)}${dims}]`
   }
   const prototype: unknown = Object.getPrototypeOf(value)
   if (prototype !== Object.prototype && prototype !== Array.prototype) return undefined

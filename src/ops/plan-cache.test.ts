@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest'
+import { pageKeys, randomScoring } from '../../test/index-cases.ts'
 import { openCudaDevice } from '../cuda/device.ts'
 import { FakeDriver } from '../cuda/fake-driver.ts'
 import type { Device, Plan } from '../device.ts'
@@ -6,8 +7,9 @@ import { DeviceError, DisposedError, OverlapError, ValueError } from '../errors.
 import type { GpuPlan } from '../lang/launch.ts'
 import { SimDevice } from '../sim/device.ts'
 import type { DeviceTensor } from '../tensor/device-tensor.ts'
-import { fromFloats, tensor } from '../tensor/tensor.ts'
+import { fromFloats, type Tensor, tensor, zeros } from '../tensor/tensor.ts'
 import { signatureOf } from './call-signature.ts'
+import { indexScores } from './index-scores.ts'
 import { multiply } from './multiply.ts'
 import { rope } from './rope.ts'
 import { topK } from './top-k.ts'
@@ -94,6 +96,33 @@ describe('a call that comes again', () => {
     for (let i = 0; i < 3; i++) expect(await turn(both.select(0, 0), both.select(0, 1))).toEqual([1, 2, 1, 2])
     expect(await turn(angles(5).select(0, 0), angles(7).select(0, 0))).toEqual([5, 7, 5, 7])
     expect(await turn(both.select(0, 1), both.select(0, 1))).toEqual([2, 2, 2, 2])
+  })
+
+  test('keeps the place of views of another dtype: planar pools that begin within an allocation', async () => {
+    const { q, qScale, keys } = randomScoring({ tokens: 2, keys: 9, heads: 2, depth: 16 })
+    const paged = pageKeys(keys, { pageSize: 4, lengths: [9], format: 'planar' })
+    const { pool } = paged
+    const [blocks, layers, bytes] = pool.values.shape as readonly number[]
+    const wide = zeros('u8', [2 * blocks!, layers!, bytes!])
+    wide.data.set((pool.values as Tensor<'u8'>).data, blocks! * layers! * bytes!)
+    const args = {
+      q: device.upload(q),
+      qScale: device.upload(qScale),
+      keys: {
+        pool: { ...pool, values: device.upload(wide).narrow(0, blocks!, blocks!) as never },
+        blockTable: device.upload(paged.blockTable),
+        cacheLength: device.upload(tensor('u32', [1], Uint32Array.of(9))),
+        lengthsIncludeNew: true,
+      },
+      rowOffsets: device.upload(tensor('u32', [2], Uint32Array.of(0, 2))),
+      window: 'all',
+      width: 9,
+    } as const
+    const [first, ...again] = await Promise.all(
+      [1, 2, 3, 4].map(() => valuesOf(indexScores(device, args as never).scores)),
+    )
+    expect(first!.every(Number.isFinite)).toBe(true)
+    expect(again).toEqual([first, first, first])
   })
 
   test('gives fresh outputs, or fills those of the caller', async () => {

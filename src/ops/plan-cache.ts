@@ -4,6 +4,7 @@
  */
 
 import type { Device } from '../device.ts'
+import { type Dtype, dtypeInfo } from '../dtypes/dtype.ts'
 import type { GpuPlan, KernelLaunch, LaunchArg } from '../lang/launch.ts'
 import { type Allocation, type AnyTensor, DeviceTensor } from '../tensor/device-tensor.ts'
 import { type CallSignature, offsetWithin, signatureOf } from './call-signature.ts'
@@ -49,7 +50,8 @@ export const standsFor: WeakMap<Allocation, OutputSpec | AnyTensor> = new WeakMa
 /** The arguments of a call with a stand-in for each of its device tensors, and the tensors' numbers. */
 export class StandIns {
   readonly args: object
-  private readonly sources = new Map<Allocation, { readonly source: Source; readonly offset: number }>()
+  /** `start`: byte at which the stand-in begins in its allocation. */
+  private readonly sources = new Map<Allocation, { readonly source: Source; readonly start: number }>()
   private readonly device: Device
 
   constructor(device: Device, args: object) {
@@ -61,14 +63,14 @@ export class StandIns {
   output(name: string, { dtype, shape, dims, space }: OutputSpec): DeviceTensor {
     const strides = shape.map((_, axis) => shape.slice(axis + 1).reduce((a, b) => a * b, 1))
     const memory = noMemory(this.device)
-    this.sources.set(memory, { source: name, offset: 0 })
+    this.sources.set(memory, { source: name, start: 0 })
     return new DeviceTensor({ dtype, shape, strides, offset: 0, dims, space }, memory)
   }
 
   /** The tensor of the call that a view is of. @returns undefined for one that is not of the call */
   bound(view: DeviceTensor): BoundView | undefined {
     const known = this.sources.get(view.allocation)
-    return known && { source: known.source, view: moved(view, view.allocation, -known.offset) }
+    return known && { source: known.source, view: moved(view, view.allocation, -known.start) }
   }
 
   /** In the order of {@link signatureOf}. */
@@ -78,7 +80,7 @@ export class StandIns {
       const { dtype, shape, strides, dims, space } = value
       const memory = noMemory(this.device)
       const offset = offsetWithin(value)
-      this.sources.set(memory, { source: this.sources.size, offset })
+      this.sources.set(memory, { source: this.sources.size, start: offset * dtypeInfo[dtype as Dtype].bytes })
       return new DeviceTensor({ dtype, shape, strides, offset, dims, space }, memory)
     }
     if (Array.isArray(value)) return value.map(item => this.replace(item))
@@ -118,8 +120,8 @@ export function keepCall(
 
 /** A view on the tensors of a call. */
 export const placed = ({ source, view }: BoundView, tensors: Readonly<Record<Source, DeviceTensor>>): DeviceTensor => {
-  const { allocation, offset } = tensors[source]!
-  return moved(view, allocation, offset)
+  const { allocation, dtype, offset } = tensors[source]!
+  return moved(view, allocation, offset * dtypeInfo[dtype].bytes)
 }
 
 /** The plan on the tensors of a call. */
@@ -134,9 +136,11 @@ export function placedPlan({ plan, launches }: KeptCall, tensors: Readonly<Recor
   }
 }
 
-function moved(view: DeviceTensor, allocation: Allocation, by: number): DeviceTensor {
+/** A view some bytes further on; a view may have another dtype than the tensor it is of. */
+function moved(view: DeviceTensor, allocation: Allocation, bytes: number): DeviceTensor {
   const { dtype, shape, strides, dims, space } = view
-  return new DeviceTensor({ dtype, shape, strides, offset: view.offset + by, dims, space }, allocation)
+  const offset = view.offset + bytes / dtypeInfo[dtype].bytes
+  return new DeviceTensor({ dtype, shape, strides, offset, dims, space }, allocation)
 }
 
 /** Calls kept for an operation on a device; when there are too many, all are dropped. */

@@ -1,9 +1,27 @@
 import { describe, expect, test } from 'vitest'
 import { here } from '../../test/sim-kernel.ts'
 import { expectBug, findingsOf, issuing, loading, loadingTooEarly, planted } from '../../test/tensor-bugs.ts'
-import type { TensorCase } from '../../test/tensor-kernel.ts'
+import type { Bench, Steps, TensorCase } from '../../test/tensor-kernel.ts'
 
 const plain: TensorCase = { dtype: 'bf16', m: 128, n: 32, depth: 32 }
+
+/** The multiply, at the planted line, and its commit. */
+function multiplying({ d, operands, memory, done }: Bench, commit: 0 | 1): void {
+  planted.at = here(1)
+  d.multiply(...operands)
+  memory.commit(done.address(commit))
+}
+
+/** Loads the result, then overwrites it by a second multiply. */
+const overwriting =
+  (between: (x: Bench) => void): Steps['read'] =>
+  x => {
+    loading(x)
+    between(x)
+    issuing(() => multiplying(x, 1))(x)
+    x.done.wait(1, 0)
+    x.memory.afterSync()
+  }
 
 describe('order', () => {
   test('results are loaded without a fence after the wait', () => {
@@ -87,52 +105,27 @@ describe('order', () => {
 
   test('a multiply overwrites what another warp still loads', () => {
     expectBug('race', /overwritten while a load of warp \d may still be under way/, {
-      read: x => {
-        loading(x)
-        x.k.barrier()
-        issuing(({ d, operands, memory, done }) => {
-          planted.at = here(1)
-          d.multiply(...operands)
-          memory.commit(done.address(1))
-        })(x)
-        x.done.wait(1, 0)
-        x.memory.afterSync()
-      },
+      read: overwriting(({ k }) => k.barrier()),
     })
   })
 
   test('the same with fences around the barrier is right', () => {
     const findings = findingsOf({
-      read: x => {
-        loading(x)
-        x.memory.beforeSync()
-        x.k.barrier()
-        x.memory.afterSync()
-        issuing(({ d, operands, memory, done }) => {
-          d.multiply(...operands)
-          memory.commit(done.address(1))
-        })(x)
-        x.done.wait(1, 0)
-        x.memory.afterSync()
-      },
+      read: overwriting(({ k, memory }) => {
+        memory.beforeSync()
+        k.barrier()
+        memory.afterSync()
+      }),
     })
     expect(findings).toEqual([])
   })
 
   test('without the fence after the barrier it is not', () => {
     expectBug('tensor-fence', /overwritten after a load/, {
-      read: x => {
-        loading(x)
-        x.memory.beforeSync()
-        x.k.barrier()
-        issuing(({ d, operands, memory, done }) => {
-          planted.at = here(1)
-          d.multiply(...operands)
-          memory.commit(done.address(1))
-        })(x)
-        x.done.wait(1, 0)
-        x.memory.afterSync()
-      },
+      read: overwriting(({ k, memory }) => {
+        memory.beforeSync()
+        k.barrier()
+      }),
     })
   })
 
@@ -149,19 +142,11 @@ describe('order', () => {
 
   test('one lane tells of the loads of all', () => {
     expectBug('race', /overwritten while a load of warp \d/, {
-      read: x => {
-        loading(x)
-        x.k.when(x.k.elect(), () => x.memory.beforeSync())
-        x.k.barrier()
-        x.memory.afterSync()
-        issuing(({ d, operands, memory, done }) => {
-          planted.at = here(1)
-          d.multiply(...operands)
-          memory.commit(done.address(1))
-        })(x)
-        x.done.wait(1, 0)
-        x.memory.afterSync()
-      },
+      read: overwriting(({ k, memory }) => {
+        k.when(k.elect(), () => memory.beforeSync())
+        k.barrier()
+        memory.afterSync()
+      }),
     })
   })
 
@@ -213,11 +198,7 @@ describe('order', () => {
   test('operands are written without a proxy fence', () => {
     expectBug('missing-proxy-fence', /written by ordinary stores/, {
       fence: () => {},
-      issue: issuing(({ d, operands, memory, done }) => {
-        planted.at = here(1)
-        d.multiply(...operands)
-        memory.commit(done.address(0))
-      }),
+      issue: issuing(x => multiplying(x, 0)),
     })
   })
 
@@ -227,14 +208,7 @@ describe('order', () => {
         barrier()
         memory.open()
       },
-      issue: x => {
-        const { k, d, operands, memory, done } = x
-        k.when(k.threadIdx.eq(32), () => {
-          planted.at = here(1)
-          d.multiply(...operands)
-          memory.commit(done.address(0))
-        })
-      },
+      issue: x => x.k.when(x.k.threadIdx.eq(32), () => multiplying(x, 0)),
     })
   })
 

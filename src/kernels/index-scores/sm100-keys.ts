@@ -3,7 +3,7 @@
 import type { KernelBuilder } from '../../lang/builder.ts'
 import type { Arg, Val } from '../../lang/value.ts'
 import { poolRowOf } from '../pool-row.ts'
-import { depth, type IndexScoresSm100Config, type Sm100Params } from './sm100-config.ts'
+import { depth, type E4m3Config, type E4m3Params } from './e4m3-config.ts'
 
 type U32 = Val<'u32'>
 
@@ -19,8 +19,8 @@ export interface KeySequence {
 /** Asks for the keys from `first` on, a tile of them; pages that do not exist arrive as zeros. One lane calls it. */
 export function copyKeyTile(
   k: KernelBuilder,
-  c: IndexScoresSm100Config,
-  p: Sm100Params,
+  c: E4m3Config,
+  p: E4m3Params,
   { sequence, firstRow }: KeySequence,
   tile: { readonly first: U32; readonly keys: number; readonly target: U32; readonly barrier: Arg<'u32'> },
 ): void {
@@ -51,8 +51,8 @@ export interface KeyPlace {
 /** Where key `j` lies. The block table is read, without a branch, only where it has the page. */
 export function placeOfKey(
   k: KernelBuilder,
-  c: IndexScoresSm100Config,
-  p: Sm100Params,
+  c: E4m3Config,
+  p: E4m3Params,
   { sequence, firstRow, keyEnd }: KeySequence,
   j: U32,
 ): KeyPlace {
@@ -65,12 +65,7 @@ export function placeOfKey(
 }
 
 /** The scale of a key at its place, 0 where it has none. */
-export function scaleAt(
-  k: KernelBuilder,
-  c: IndexScoresSm100Config,
-  p: Sm100Params,
-  { block, row }: KeyPlace,
-): Omit<OwnKey, 'j'> {
+export function scaleAt(k: KernelBuilder, c: E4m3Config, p: E4m3Params, { block, row }: KeyPlace): Omit<OwnKey, 'j'> {
   const exists = block.lt(c.paged ? p.blocks : k.const('u32', 1))
   return { exists, scale: p.kScale.loadIf(exists, k.offset(row, block, p.kScaleStride)) }
 }

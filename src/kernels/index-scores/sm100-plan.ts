@@ -1,18 +1,12 @@
 /** When and how the Blackwell indexers run, and which of the two. */
 
-import type { KernelLaunch, LaunchArg } from '../../lang/launch.ts'
-import type { DeviceTensor } from '../../tensor/device-tensor.ts'
+import type { KernelLaunch } from '../../lang/launch.ts'
+import { fitsE4m3, scoringArgs } from './e4m3-call.ts'
+import type { E4m3Config } from './e4m3-config.ts'
 import { groupsBytes, groupsLaunch } from './groups.ts'
 import type { IndexScoresProblem } from './problem.ts'
 import type { ScoreRequest, Scoring } from './score-request.ts'
-import {
-  depth,
-  type IndexScoresSm100Config,
-  paddedHeadsFor,
-  residentKeys,
-  streamedKeys,
-  tileTokens,
-} from './sm100-config.ts'
+import { paddedHeadsFor, residentKeys, streamedKeys, tileTokens } from './sm100-config.ts'
 import { traceIndexScoresSm100Resident } from './sm100-resident.ts'
 import { traceIndexScoresSm100Stream } from './sm100-stream.ts'
 
@@ -57,35 +51,23 @@ export function partsFor({ paddedHeads, tokens, width }: ScoringShape, groups: n
   return Math.max(1, Math.min(tiles, Math.max(wave, Math.min(Math.ceil(tiles / 16), 4 * wave))))
 }
 
-/** Whether a tensor map can describe the view: 16-byte start and strides. */
-const mappable = (t: DeviceTensor): boolean =>
-  [t.offset, ...t.strides.slice(0, -1)].every(elements => elements % 16 === 0)
-
 /** Keys of the largest copy that no page cuts: whole swizzled groups of 8. */
 const copyKeysFor = ({ keys }: IndexScoresProblem, tile: number): number =>
   keys.paged ? Math.min(tile, keys.pageSize & -keys.pageSize) : tile
 
 /** Undefined where the portable kernel must serve: other dtypes, depths, page sizes or strides. */
 export function scoreSm100(request: ScoreRequest): Scoring | undefined {
-  const { problem, inputs, limits } = request
+  const { problem, limits } = request
   const { keys, windows, heads } = problem
-  const values = inputs[keys.paged ? 'keys.pool.values' : 'keys.values']!
   const fits =
-    limits.target === 'sm_100a' &&
-    problem.dtype === 'e4m3' &&
-    problem.depth === depth &&
-    (!keys.paged || keys.pageSize % 8 === 0) &&
-    mappable(inputs.q!) &&
-    mappable(values) &&
-    windows.tokens > 0 &&
-    windows.width > 0
+    limits.target === 'sm_100a' && (!keys.paged || keys.pageSize % 8 === 0) && windows.width > 0 && fitsE4m3(request)
   if (!fits) return undefined
   const { rows, batch, tokens, width } = windows
   const shape = { paddedHeads: paddedHeadsFor(heads), tokens: rows || Math.ceil(tokens / Math.max(1, batch)), width }
   return streamsKeys(shape) ? streaming(request, shape) : resident(request, shape)
 }
 
-function configFor({ problem }: ScoreRequest, { paddedHeads }: ScoringShape, tile: number): IndexScoresSm100Config {
+function configFor({ problem }: ScoreRequest, { paddedHeads }: ScoringShape, tile: number): E4m3Config {
   const { keys, outDtype, fill } = problem
   return { paddedHeads, copyKeys: copyKeysFor(problem, tile), paged: keys.paged, outDtype, fill }
 }
@@ -118,30 +100,5 @@ function streaming(request: ScoreRequest, shape: ScoringShape): Scoring {
   return {
     launches: [groupsLaunch(limits.target as 'sm_100a', size, tokens, at), launch],
     scratch: { groups: groupsBytes(tokens) },
-  }
-}
-
-function scoringArgs({ problem, inputs, windows: at, scores }: ScoreRequest): Record<string, LaunchArg> {
-  const { keys, windows, heads } = problem
-  const name = keys.paged ? 'keys.pool' : 'keys'
-  const [values, scales] = [inputs[`${name}.values`]!, inputs[`${name}.scales`]!]
-  const table = inputs['keys.blockTable']
-  return {
-    q: inputs.q,
-    keys: keys.paged ? values.select(1, keys.layer) : values.reshape([1, ...values.shape]),
-    qScale: inputs.qScale,
-    kScale: keys.paged ? scales.select(1, keys.layer) : scales,
-    windows: at,
-    blockTable: table,
-    scores: scores.rows,
-    heads,
-    qScaleStride: inputs.qScale!.strides[0]!,
-    kScaleStride: keys.paged ? scales.strides[0]! : 0,
-    pageSize: keys.pageSize,
-    blocks: keys.blocks,
-    maxPages: table?.shape[1] ?? 0,
-    tableStride: table?.strides[0] ?? 0,
-    width: windows.width,
-    scoresStride: scores.rowStride,
   }
 }

@@ -19,26 +19,20 @@
 import type { KernelBuilder } from '../../lang/builder.ts'
 import { type Kernel, kernel } from '../../lang/kernel.ts'
 import { specialize } from '../../lang/launch.ts'
-import { tensorMap, u32 } from '../../lang/params.ts'
+import { u32 } from '../../lang/params.ts'
 import type { Val } from '../../lang/value.ts'
-import {
-  depth,
-  type IndexScoresSm100Config,
-  residentKeys,
-  type Sm100Params,
-  scoringParams,
-  tileTokens,
-} from './sm100-config.ts'
+import { bufferParams, type E4m3Config, type E4m3Params, mapParams, scalarParams } from './e4m3-config.ts'
+import { residentKeys, tileTokens } from './sm100-config.ts'
 import { type ResidentWork, residentTile } from './sm100-resident-tile.ts'
 import { tokensOf, viewersOf } from './sm100-span.ts'
 import { windowWords } from './windows.ts'
 
-export interface ResidentConfig extends IndexScoresSm100Config {
+export interface ResidentConfig extends E4m3Config {
   /** 1 where no sequence has more tokens than a tile: the second buffer of Q is not needed. */
   readonly queryStages: 1 | 2
 }
 
-export interface ResidentParams extends Sm100Params {
+export interface ResidentParams extends E4m3Params {
   readonly tokens: Val<'u32'>
   readonly sequences: Val<'u32'>
   readonly keyTiles: Val<'u32'>
@@ -46,15 +40,9 @@ export interface ResidentParams extends Sm100Params {
 }
 
 const params = (c: ResidentConfig) => ({
-  q: tensorMap(
-    { dtype: 'e4m3', box: [depth, c.paddedHeads, tileTokens(c.paddedHeads)], swizzle: 128 },
-    '[tokens, heads, 128]',
-  ),
-  keys: tensorMap(
-    { dtype: 'e4m3', box: [depth, c.copyKeys, 1], swizzle: 128 },
-    '[blocks, pageSize, 128]; contiguous keys are one block',
-  ),
-  ...scoringParams(c.outDtype),
+  ...mapParams(c, tileTokens(c.paddedHeads)),
+  ...bufferParams(c),
+  ...scalarParams,
   tokens: u32('query tokens'),
   sequences: u32('sequences'),
   keyTiles: u32('tiles of 64 keys of the longest sequence'),

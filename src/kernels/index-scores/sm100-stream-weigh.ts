@@ -9,7 +9,8 @@ import type { KernelBuilder } from '../../lang/builder.ts'
 import { fmaPairs, mulPairs, packPair, unpackPair } from '../../lang/pairs.ts'
 import type { TensorMemory } from '../../lang/tensor-memory.ts'
 import type { Val, Var } from '../../lang/value.ts'
-import { columns, type IndexScoresSm100Config, streamedKeys, tileTokens } from './sm100-config.ts'
+import { type E4m3Config } from './e4m3-config.ts'
+import { columns, streamedKeys, tileTokens } from './sm100-config.ts'
 import { type KeyPlace, type OwnKey, placeOfKey, scaleAt } from './sm100-keys.ts'
 import { accumulatorAt, type StreamParams, type StreamShared, type StreamWork } from './sm100-stream-work.ts'
 import { windowWords } from './windows.ts'
@@ -23,7 +24,7 @@ const chunk = 16
 /** Weights and windows of the group's tokens into shared memory; a barrier follows. */
 export function storeTokens(
   k: KernelBuilder,
-  c: IndexScoresSm100Config,
+  c: E4m3Config,
   p: StreamParams,
   shared: StreamShared,
   { firstToken, tokens }: StreamWork,
@@ -43,7 +44,7 @@ export function storeTokens(
 
 export function weighRole(
   k: KernelBuilder,
-  c: IndexScoresSm100Config,
+  c: E4m3Config,
   p: StreamParams,
   shared: StreamShared,
   memory: TensorMemory,
@@ -130,7 +131,7 @@ class KeyAhead {
   private readonly scale: Var<'f32'>
   private readonly found: Var<'u32'>
 
-  constructor(k: KernelBuilder, c: IndexScoresSm100Config, p: StreamParams, work: StreamWork) {
+  constructor(k: KernelBuilder, c: E4m3Config, p: StreamParams, work: StreamWork) {
     this.firstKey = work.firstTile.mul(streamedKeys).add(k.threadIdx)
     this.find = tile => placeOfKey(k, c, p, work, this.keyOf(tile))
     this.load = () => scaleAt(k, c, p, { block: this.block, row: this.row })
@@ -165,7 +166,7 @@ class KeyAhead {
 
 function storeScore(
   k: KernelBuilder,
-  c: IndexScoresSm100Config,
+  c: E4m3Config,
   p: StreamParams,
   shared: StreamShared,
   { firstToken, tokens }: StreamWork,

@@ -9,8 +9,9 @@ import type { SmemTile } from '../../lang/smem-tile.ts'
 import type { TensorAccumulator } from '../../lang/tensor-accumulator.ts'
 import type { TensorMemory } from '../../lang/tensor-memory.ts'
 import type { Val } from '../../lang/value.ts'
+import { type E4m3Params } from './e4m3-config.ts'
 import { groupWords } from './groups.ts'
-import { columns, type Sm100Params, streamedKeys } from './sm100-config.ts'
+import { columns, streamedKeys } from './sm100-config.ts'
 import type { KeySequence } from './sm100-keys.ts'
 
 type U32 = Val<'u32'>
@@ -20,7 +21,7 @@ export const scoreStages = 2
 /** A part of a group's keys is worth its Q and pipeline start from this many tiles on. */
 const minPartTiles = 4
 
-export interface StreamParams extends Sm100Params {
+export interface StreamParams extends E4m3Params {
   readonly groups: Buffer<'u32'>
   readonly parts: U32
 }

@@ -19,9 +19,10 @@
 import type { KernelBuilder } from '../../lang/builder.ts'
 import { type Kernel, kernel } from '../../lang/kernel.ts'
 import { specialize } from '../../lang/launch.ts'
-import { input, tensorMap, u32 } from '../../lang/params.ts'
+import { input, u32 } from '../../lang/params.ts'
 import type { TensorMemory } from '../../lang/tensor-memory.ts'
-import { columns, depth, type IndexScoresSm100Config, scoringParams, streamedKeys, tileTokens } from './sm100-config.ts'
+import { bufferParams, depth, type E4m3Config, mapParams, scalarParams } from './e4m3-config.ts'
+import { columns, streamedKeys, tileTokens } from './sm100-config.ts'
 import { copyKeyTile } from './sm100-keys.ts'
 import { storeTokens, weighRole } from './sm100-stream-weigh.ts'
 import {
@@ -35,21 +36,15 @@ import {
   streamWork,
 } from './sm100-stream-work.ts'
 
-const params = (c: IndexScoresSm100Config) => ({
-  q: tensorMap(
-    { dtype: 'e4m3', box: [depth, c.paddedHeads, tileTokens(c.paddedHeads)], swizzle: 128 },
-    '[tokens, heads, 128]',
-  ),
-  keys: tensorMap(
-    { dtype: 'e4m3', box: [depth, c.copyKeys, 1], swizzle: 128 },
-    '[blocks, pageSize, 128]; contiguous keys are one block',
-  ),
-  ...scoringParams(c.outDtype),
+const params = (c: E4m3Config) => ({
+  ...mapParams(c, tileTokens(c.paddedHeads)),
+  ...bufferParams(c),
+  ...scalarParams,
   groups: input('u32', '[1 + tokens, 8]: the work list of index_groups'),
   parts: u32('parts of the keys of a group'),
 })
 
-export const traceIndexScoresSm100Stream: (c: IndexScoresSm100Config) => Kernel = specialize(c =>
+export const traceIndexScoresSm100Stream: (c: E4m3Config) => Kernel = specialize(c =>
   kernel(
     {
       name: `index_scores_sm100_stream_h${c.paddedHeads}`,
@@ -69,7 +64,7 @@ export const traceIndexScoresSm100Stream: (c: IndexScoresSm100Config) => Kernel 
 /** What the assembler takes for all weights, without spills. */
 const weighRegisters = (paddedHeads: number): number => (paddedHeads === 8 || paddedHeads === 16 ? 176 : 184)
 
-function streamTiles(k: KernelBuilder, c: IndexScoresSm100Config, p: StreamParams, work: StreamWork): void {
+function streamTiles(k: KernelBuilder, c: E4m3Config, p: StreamParams, work: StreamWork): void {
   const shared: StreamShared = {
     queries: k.tile({ dtype: 'e4m3', rows: columns, columns: depth }),
     keys: k.tile({ dtype: 'e4m3', rows: streamedKeys, columns: depth, stages: keyStages }),
@@ -135,13 +130,7 @@ function multiplyWarp(k: KernelBuilder, shared: StreamShared, memory: TensorMemo
 }
 
 /** Q, then the tiles of keys. */
-function copyWarp(
-  k: KernelBuilder,
-  c: IndexScoresSm100Config,
-  p: StreamParams,
-  shared: StreamShared,
-  work: StreamWork,
-): void {
+function copyWarp(k: KernelBuilder, c: E4m3Config, p: StreamParams, shared: StreamShared, work: StreamWork): void {
   const keyRing = shared.rings.keys.producer()
   k.when(k.elect(), () => {
     shared.queried.arriveExpect(0, p.q.boxBytes)

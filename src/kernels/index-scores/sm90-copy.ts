@@ -3,7 +3,8 @@
 import type { KernelBuilder } from '../../lang/builder.ts'
 import type { Arg, Val } from '../../lang/value.ts'
 import { poolRowOf } from '../pool-row.ts'
-import { depth, type IndexScoresSm90Config, type Sm90Params, tileKeys } from './sm90-config.ts'
+import { depth } from './e4m3-config.ts'
+import { type IndexScoresSm90Config, type Sm90Params, tileKeys } from './sm90-config.ts'
 import type { Share } from './sm90-share.ts'
 import { eachPiece, type FoundPiece, type Stages, storePiece } from './sm90-work.ts'
 
@@ -52,8 +53,11 @@ function copyTile(
     return
   }
   for (let part = 0; part < tileKeys; part += c.copyKeys) {
-    const { block, row } = poolRowOf(k, p, piece.sequence, first.add(part))
-    p.keys.load(target.add(part * depth), [0, row.to('i32'), block.min(p.blocks).to('i32')], barrier)
+    // Parts that begin past the last key are no page's: a block beyond the pool is zeros.
+    const key = first.add(part)
+    const { block, row } = poolRowOf(k, p, piece.sequence, part === 0 ? key : key.min(piece.keyEnd.sub(1)))
+    const existing = part === 0 ? block : key.lt(piece.keyEnd).select(block, p.blocks)
+    p.keys.load(target.add(part * depth), [0, row.to('i32'), existing.min(p.blocks).to('i32')], barrier)
   }
 }
 

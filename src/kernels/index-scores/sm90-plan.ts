@@ -1,57 +1,29 @@
 /** When and how the Hopper indexer runs. */
 
-import type { DeviceTensor } from '../../tensor/device-tensor.ts'
+import { fitsE4m3, scoringArgs } from './e4m3-call.ts'
 import type { ScoreRequest, Scoring } from './score-request.ts'
 import { traceIndexScoresSm90 } from './sm90.ts'
-import { depth, groupTokens, tileKeys, tileTokens } from './sm90-config.ts'
-
-/** Whether a tensor map can describe the view: 16-byte start and strides. */
-const mappable = (t: DeviceTensor): boolean =>
-  [t.offset, ...t.strides.slice(0, -1)].every(elements => elements % 16 === 0)
+import { groupTokens, tileKeys, tileTokens } from './sm90-config.ts'
 
 /** Undefined where the portable kernel must serve: other dtypes, depths, page sizes or strides. */
-export function scoreSm90({ problem, inputs, limits, windows: at, scores }: ScoreRequest): Scoring | undefined {
+export function scoreSm90(request: ScoreRequest): Scoring | undefined {
+  const { problem, limits } = request
   const { keys, windows, heads, fill, outDtype } = problem
-  const name = keys.paged ? 'keys.pool' : 'keys'
-  const values = inputs[`${name}.values`]!
+  const { paged, pageSize } = keys
   const fits =
     limits.target === 'sm_90a' &&
-    problem.dtype === 'e4m3' &&
-    problem.depth === depth &&
-    (!keys.paged || keys.pageSize % tileKeys === 0 || tileKeys % keys.pageSize === 0) &&
-    mappable(inputs.q!) &&
-    mappable(values) &&
-    windows.tokens > 0
+    (!paged || pageSize % tileKeys === 0 || tileKeys % pageSize === 0) &&
+    fitsE4m3(request)
   if (!fits) return undefined
-  const scales = inputs[`${name}.scales`]!
-  const table = inputs['keys.blockTable']
   const paddedHeads = Math.max(8, 2 ** Math.ceil(Math.log2(heads)))
   const split = windows.tokens > tileTokens({ paddedHeads, split: 'keys' }) * windows.batch ? 'tokens' : 'keys'
-  const copyKeys = keys.paged ? Math.min(tileKeys, keys.pageSize) : tileKeys
+  const copyKeys = paged ? Math.min(tileKeys, pageSize) : tileKeys
   const groups = Math.ceil(windows.tokens / groupTokens({ paddedHeads, split })) + windows.batch
   const mostTiles = groups * Math.ceil(windows.width / tileKeys)
   const launch = {
-    kernel: traceIndexScoresSm90({ paddedHeads, copyKeys, paged: keys.paged, outDtype, fill, split }),
+    kernel: traceIndexScoresSm90({ paddedHeads, copyKeys, paged, outDtype, fill, split }),
     grid: [Math.min(limits.workers, mostTiles), 1] as const,
-    args: {
-      q: inputs.q,
-      keys: keys.paged ? values.select(1, keys.layer) : values.reshape([1, ...values.shape]),
-      qScale: inputs.qScale,
-      kScale: keys.paged ? scales.select(1, keys.layer) : scales,
-      windows: at,
-      blockTable: table,
-      scores: scores.rows,
-      tokens: windows.tokens,
-      heads,
-      qScaleStride: inputs.qScale!.strides[0]!,
-      kScaleStride: keys.paged ? scales.strides[0]! : 0,
-      pageSize: keys.pageSize,
-      blocks: keys.blocks,
-      maxPages: table?.shape[1] ?? 0,
-      tableStride: table?.strides[0] ?? 0,
-      width: windows.width,
-      scoresStride: scores.rowStride,
-    },
+    args: { ...scoringArgs(request), tokens: windows.tokens },
   }
   return { launches: [launch], scratch: {} }
 }

@@ -5,6 +5,7 @@ import { assemble, hasPtxas, rolesAlone } from '../../../test/ptxas.ts'
 import { indexScores } from '../../ops/index-scores.ts'
 import { printPtx } from '../../ptx/print.ts'
 import { SimDevice } from '../../sim/device.ts'
+import { zeros } from '../../tensor/tensor.ts'
 import { traceIndexScoresSm90 } from './sm90.ts'
 
 const hopper = new SimDevice('sm_90a')
@@ -60,6 +61,18 @@ describe('on the simulator, without findings', () => {
     expect((await Promise.all(rows)).map(row => row.codes())).toEqual(
       [0, 1, 2, 3].map(t => together.narrow(0, t, 1).codes()),
     )
+  })
+
+  test('keys that are columns of wider rows', async () => {
+    const { q, qScale, keys } = randomScoring({ tokens: 2, keys: 70 })
+    const wide = zeros('e4m3', [70, 144])
+    wide.data.fill(0x7f)
+    for (let j = 0; j < 70; j++)
+      wide.data.set((keys.values.data as Uint8Array).subarray(128 * j, 128 * (j + 1)), 144 * j)
+    const values = hopper.upload(wide).narrow(1, 0, 128)
+    const flat = await scoresOf(hopper, { q, qScale, keys, window: 'causal' }, 70)
+    const strided = await scoresOf(hopper, { q, qScale, keys: { values, scales: keys.scales }, window: 'causal' }, 70)
+    expect(strided.floats()).toEqual(flat.floats())
   })
 
   test('planar blocks of 8448 bytes', async () => {

@@ -18,10 +18,10 @@
 
 import { type Kernel, kernel } from '../../lang/kernel.ts'
 import { specialize } from '../../lang/launch.ts'
-import { input, output, tensorMap, u32 } from '../../lang/params.ts'
+import { u32 } from '../../lang/params.ts'
+import { bufferParams, depth, mapParams, scalarParams } from './e4m3-config.ts'
 import {
   columnsFor,
-  depth,
   groupTokens,
   type IndexScoresSm90Config,
   keyStages,
@@ -39,26 +39,10 @@ import { pieceWords, type Stages } from './sm90-work.ts'
 const threads = 128 * (1 + warpgroups)
 
 const params = (c: IndexScoresSm90Config) => ({
-  q: tensorMap({ dtype: 'e4m3', box: [depth, c.paddedHeads, groupTokens(c)], swizzle: 128 }, '[tokens, heads, 128]'),
-  keys: tensorMap(
-    { dtype: 'e4m3', box: [depth, c.copyKeys, 1], swizzle: 128 },
-    '[blocks, pageSize, 128]; contiguous keys are one block',
-  ),
-  qScale: input('f32', '[tokens, heads]'),
-  kScale: input('f32', '[blocks, pageSize]'),
-  windows: input('u32', '[tokens, 4]: lo, hi, sequence, first row'),
-  blockTable: input('u32', '[sequences, maxPages]'),
-  scores: output(c.outDtype, '[tokens, width]'),
+  ...mapParams(c, groupTokens(c)),
+  ...bufferParams(c),
   tokens: u32('query tokens'),
-  heads: u32('real heads'),
-  qScaleStride: u32('elements'),
-  kScaleStride: u32('elements from block to block'),
-  pageSize: u32('keys of a page'),
-  blocks: u32('blocks of the pool'),
-  maxPages: u32('columns of the block table'),
-  tableStride: u32('elements'),
-  width: u32('columns of the scores'),
-  scoresStride: u32('elements'),
+  ...scalarParams,
 })
 
 const suffixes: Readonly<Record<IndexScoresSm90Config['split'], string>> = { tokens: '', keys: '_few' }

@@ -5,6 +5,7 @@ import type { KernelBuilder } from '../../lang/builder.ts'
 import { type FloatBufferDtype, input, type Params, u32 } from '../../lang/params.ts'
 import type { SharedArray } from '../../lang/shared.ts'
 import type { Val } from '../../lang/value.ts'
+import { entriesOf } from '../list-length.ts'
 import { poolRowOf } from '../pool-row.ts'
 import { columnAt, type RowReader } from '../row-reader.ts'
 
@@ -240,7 +241,7 @@ export function candidates(
     const hidden = rows.sub(query).sub(1).mul(shared.causal)
     return keys.max(hidden).sub(hidden).min(s.topk)
   }
-  if (c.lengths === 'none') return s.topk
-  const length = s.lengths.load(entryAt(k, sequence, s.lengthsSequenceStride, query, s.lengthsQueryStride, 0))
-  return (c.lengths === 'i32' ? length.to('i32').max(0).to('u32') : length).min(s.topk)
+  return entriesOf(c.lengths, s.topk, () =>
+    s.lengths.load(entryAt(k, sequence, s.lengthsSequenceStride, query, s.lengthsQueryStride, 0)),
+  )
 }

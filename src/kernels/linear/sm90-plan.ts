@@ -1,11 +1,12 @@
 /** When and how the Hopper linear layers run. */
 
 import type { DeviceLimits } from '../../device.ts'
-import { dtypeInfo } from '../../dtypes/dtype.ts'
 import { type KernelLaunch, type LaunchArg } from '../../lang/launch.ts'
-import { DeviceTensor } from '../../tensor/device-tensor.ts'
+import type { DeviceTensor } from '../../tensor/device-tensor.ts'
+import { aligned } from '../aligned.ts'
 import { rowStrideArgs } from '../rows/elements.ts'
 import { rowGrid } from '../rows/grid.ts'
+import { withAxis } from '../with-axis.ts'
 import type { LinearProblem } from './problem.ts'
 import {
   fewOutputs,
@@ -26,20 +27,8 @@ export interface LinearTensors {
   readonly out: DeviceTensor
 }
 
-/** Start and strides are multiples of 16 bytes, as tensor maps and vector stores take them. */
-const aligned = ({ dtype, offset, strides }: DeviceTensor): boolean =>
-  [offset, ...strides.slice(0, -1)].every(elements => (elements * dtypeInfo[dtype].bytes) % 16 === 0)
-
-/** The tensor with three axes: one of extent 1 goes before axis `axis` where there are two. */
-function withHeads(t: DeviceTensor, axis: 0 | 1): DeviceTensor {
-  if (t.shape.length === 3) return t
-  const { dtype, shape, strides, offset } = t
-  const spec = { dtype, offset, dims: undefined, space: undefined }
-  return new DeviceTensor(
-    { ...spec, shape: shape.toSpliced(axis, 0, 1), strides: strides.toSpliced(axis, 0, strides[0]!) },
-    t.allocation,
-  )
-}
+/** The tensor with three axes. */
+const withHeads = (t: DeviceTensor, axis: 0 | 1): DeviceTensor => (t.shape.length === 3 ? t : withAxis(t, axis))
 
 /** Undefined where the portable kernel must serve: other dtypes, odd strides, no columns. */
 export function linearSm90(
@@ -55,9 +44,9 @@ export function linearSm90(
     weight.dtype === 'bf16' &&
     tokens > 0 &&
     heads > 0 &&
-    [x, weight].every(aligned)
+    [x, weight].every(t => aligned(t, 16))
   if (!fits) return undefined
-  const outAligned = aligned(out) && outputs % (out.dtype === 'f32' ? 4 : 8) === 0
+  const outAligned = aligned(out, 16) && outputs % (out.dtype === 'f32' ? 4 : 8) === 0
   if (tokens <= fewTokens && !problem.batchInvariant) return few(problem, tensors, outAligned, limits)
   return outAligned ? many(problem, tensors, limits) : undefined
 }

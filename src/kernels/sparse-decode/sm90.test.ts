@@ -84,6 +84,29 @@ describe('on the simulator, without findings', () => {
     expectSame(await decode(args, tight), await decode(args))
   })
 
+  test('positions up to the last: none is later, none is negative', async () => {
+    const { args, positions } = sparseCase({ lengths: [40], queries: 2, heads: 2, topk: 20 })
+    const all = { ...args, logicalIndices: positions, cacheLength: ints('u32', [1], [2 ** 32 - 1]) }
+    expectLatent('bf16', await decode(all), sparseDecodeReference(all))
+  })
+
+  test('queries of a view run in one kernel, however many sequences there are', () => {
+    const { args } = sparseCase({ lengths: [40, 40], queries: 3, heads: 2, topk: 20 })
+    const views = [2, 1].map(sequences => {
+      const some = (t: unknown): never =>
+        device
+          .upload(t as Tensor)
+          .narrow(0, 0, sequences)
+          .narrow(1, 0, 2) as never
+      const indices = device
+        .upload((args.indices as Tensor).clone())
+        .narrow(0, 0, sequences)
+        .narrow(1, 0, 2)
+      return kernelsOf({ ...args, q: some(args.q), indices: indices.withSpace('slot') as never, batchInvariant: true })
+    })
+    expect(views[0]).toEqual(views[1])
+  })
+
   test('batch-invariant: lists of more than one part, a sequence alone has its bits in a batch', async () => {
     const { args } = sparseCase({ lengths: [60, 50], queries: 1, heads: 1, topk: 130 })
     // Most of the first part is empty, which costs nothing.

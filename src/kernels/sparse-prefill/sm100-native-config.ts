@@ -10,11 +10,10 @@ import type { TensorAccumulator } from '../../lang/tensor-accumulator.ts'
 import type { TensorMap } from '../../lang/tensor-map.ts'
 import type { TensorMemory } from '../../lang/tensor-memory.ts'
 import type { Arg, Val } from '../../lang/value.ts'
+import { blockKeys, type NativeConfig, type NativeItem, type NativeParams, nope } from './native-config.ts'
 
-/** Keys of a block, and heads of a group: rows of the products, of which the last group may have fewer. */
-export const blockKeys = 64
+/** Heads of a group: rows of the products, of which the last group may have fewer. */
 export const groupHeads = 64
-export const nope = 512
 /** Bytes of a panel's rows: what one gather brings of each of four rows. */
 export const panel = 64
 export const weightStages = 2
@@ -31,56 +30,19 @@ export const keyReads: number = 3 + weighThreads / 32
 export const gatherWarps = 4
 export const warpRows: number = blockKeys / gatherWarps
 
-/** Weights are multiplied by 2^6, so that small ones stay in the normal range of e4m3. */
-export const weightBias = 6
-/** A row's maximum follows a larger one only beyond this distance (log2): weights stay below 2^(6 + 2) < 448. */
-export const rescaleThreshold = 2
-
-export interface NativeSm100Config {
-  readonly width: 512 | 576
+export interface NativeSm100Config extends NativeConfig {
   /** Blocks of rows in shared memory: 2 to 4. */
   readonly keyStages: 2 | 3 | 4
-  /** One f32 for each row of the cache. */
-  readonly rowScaled: boolean
-  /** One f32 for each token and head. */
-  readonly queryScaled: boolean
-  readonly out: 'bf16' | 'f32'
-  readonly lengths: 'none' | 'i32' | 'u32'
-  readonly sink: boolean
 }
 
-type Scalar =
-  | 'heads'
-  | 'groups'
-  | 'topk'
-  | 'slots'
-  | 'pageSize'
-  | 'blockRows'
-  | 'scalesBlockStride'
-  | 'scalesRowStride'
-  | 'indicesStride'
-  | 'lengthsStride'
-  | 'qScaleStride'
-  | 'outTokenStride'
-  | 'outHeadStride'
-  | 'lseStride'
-  | 'maxLogitsStride'
-
 /** Documented at the parameter list of sm100-native.ts. */
-export interface NativeSm100Params extends Readonly<Record<Scalar, Val<'u32'>>> {
+export interface NativeSm100Params extends NativeParams {
   readonly q: TensorMap
   readonly rows: TensorMap
-  readonly qScale: Buffer<'f32'>
-  readonly scales: Buffer<'f32'>
-  readonly indices: Buffer<'u32'>
-  readonly lengths: Buffer<'u32'>
-  readonly sink: Buffer<'f32'>
-  readonly scale: Val<'f32'>
+  readonly blockRows: Val<'u32'>
   /** The bf16 output, or the f32 one. */
   readonly outTiles?: TensorMap
   readonly out?: Buffer<'f32'>
-  readonly lse: Buffer<'f32'>
-  readonly maxLogits: Buffer<'f32'>
 }
 
 /** Words of a block's header: valid keys (two words), whether the list has ended instead. */
@@ -125,14 +87,8 @@ export const scoresAt = (memory: TensorMemory, stage: Val<'u32'>): TensorAccumul
 export const valuesAt = (memory: TensorMemory, part: number): TensorAccumulator =>
   memory.accumulator({ m: groupHeads, n: valueColumns, column: (part * valueColumns) / 2, stationary: true })
 
-/** A token and a group of its heads. */
-export interface NativeSm100Item {
-  readonly token: Val<'u32'>
-  readonly firstHead: Val<'u32'>
-}
-
 /** The item of this block; the groups of a token side by side. */
-export function nativeItem(k: KernelBuilder, p: NativeSm100Params): NativeSm100Item {
+export function nativeItem(k: KernelBuilder, p: NativeSm100Params): NativeItem {
   const token = k.blockIdx.x.div(p.groups)
   return { token, firstHead: k.blockIdx.x.sub(token.mul(p.groups)).mul(groupHeads) }
 }

@@ -8,12 +8,12 @@
 import type { KernelBuilder } from '../../lang/builder.ts'
 import type { Producer } from '../../lang/pipeline.ts'
 import type { Val, Var } from '../../lang/value.ts'
+import { entriesOf } from '../list-length.ts'
+import { blockKeys, type NativeItem, nowhere } from './native-config.ts'
 import {
-  blockKeys,
   gatherWarps,
   headerWords,
   type NativeSm100Config,
-  type NativeSm100Item,
   type NativeSm100Params,
   type NativeSm100Shared,
   panel,
@@ -25,15 +25,12 @@ type U32 = Val<'u32'>
 /** Arrivals that fill a stage: of each warp one before its gathers, and one after its notes. */
 export const keyFills: number = 2 * gatherWarps
 
-/** A slot that is none. */
-const nowhere = 0xffff_ffff
-
 export function gatherRole(
   k: KernelBuilder,
   c: NativeSm100Config,
   p: NativeSm100Params,
   s: NativeSm100Shared,
-  item: NativeSm100Item,
+  item: NativeItem,
 ): void {
   const gather = new Gather(k, c, p, s, item)
   k.whenUniform(gather.warp.eq(0), () => {
@@ -44,7 +41,7 @@ export function gatherRole(
   gather.end()
 }
 
-function loadQueries(p: NativeSm100Params, { queries, queried }: NativeSm100Shared, item: NativeSm100Item): void {
+function loadQueries(p: NativeSm100Params, { queries, queried }: NativeSm100Shared, item: NativeItem): void {
   queried.arriveExpect(0, queries.stageBytes)
   const [head, token] = [item.firstHead.to('i32'), item.token.to('i32')]
   for (let i = 0; i < queries.panels; i++) p.q.load(queries.address(0, i), [panel * i, head, token], queried.address(0))
@@ -66,7 +63,7 @@ class Gather {
     c: NativeSm100Config,
     p: NativeSm100Params,
     s: NativeSm100Shared,
-    { token }: NativeSm100Item,
+    { token }: NativeItem,
   ) {
     this.k = k
     this.c = c
@@ -105,9 +102,7 @@ class Gather {
 
   private count(): U32 {
     const { k, c, p, token } = this
-    if (c.lengths === 'none') return p.topk
-    const length = p.lengths.load(k.offset(0, token, p.lengthsStride))
-    return (c.lengths === 'i32' ? length.to('i32').max(0).to('u32') : length).min(p.topk)
+    return entriesOf(c.lengths, p.topk, () => p.lengths.load(k.offset(0, token, p.lengthsStride)))
   }
 
   private prefetch(block: U32, count: U32): void {

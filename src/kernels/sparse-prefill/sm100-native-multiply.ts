@@ -11,8 +11,8 @@ import type { KernelBuilder } from '../../lang/builder.ts'
 import type { Consumer, Stage } from '../../lang/pipeline.ts'
 import type { TensorMemory } from '../../lang/tensor-memory.ts'
 import type { Val } from '../../lang/value.ts'
+import { blockKeys } from './native-config.ts'
 import {
-  blockKeys,
   headerWords,
   type NativeSm100Shared,
   scoresAt,

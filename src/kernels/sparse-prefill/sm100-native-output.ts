@@ -9,17 +9,16 @@ import type { TensorMemory } from '../../lang/tensor-memory.ts'
 import type { Val } from '../../lang/value.ts'
 import { storeWords as storeGlobal } from '../../lang/wide.ts'
 import { storeWords } from '../../lang/words.ts'
+import { type NativeItem, weightBias } from './native-config.ts'
 import {
   groupHeads,
   type NativeSm100Config,
-  type NativeSm100Item,
   type NativeSm100Params,
   type NativeSm100Shared,
   turnOf,
   valueColumns,
   weighBarrier,
   weighThreads,
-  weightBias,
 } from './sm100-native-config.ts'
 import { walkColumns, walkPlaces, walkValues } from './sm100-native-walk.ts'
 
@@ -30,7 +29,7 @@ const log2e = Math.log2(Math.E)
 const ln2 = Math.LN2
 
 /** A head's sums over the whole list: log2 units, with the bias of the weights. */
-interface HeadResult extends NativeSm100Item {
+interface HeadResult extends NativeItem {
   readonly m: F32
   readonly top: F32
   readonly l: F32
@@ -114,7 +113,7 @@ function storeTiles(
   k: KernelBuilder,
   p: NativeSm100Params,
   { output }: NativeSm100Shared,
-  { token, firstHead }: NativeSm100Item,
+  { token, firstHead }: NativeItem,
 ): void {
   k.fenceProxyAsync()
   k.barrierAmong(weighBarrier, weighThreads)

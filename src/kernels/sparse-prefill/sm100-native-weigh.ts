@@ -15,21 +15,18 @@ import type { Consumer } from '../../lang/pipeline.ts'
 import type { TensorMemory } from '../../lang/tensor-memory.ts'
 import type { Val, Var } from '../../lang/value.ts'
 import { storeWords } from '../../lang/words.ts'
+import { blockKeys, leastScale, type NativeItem, rescaleThreshold, weightBias } from './native-config.ts'
 import {
-  blockKeys,
   groupHeads,
   headerWords,
   type NativeSm100Config,
-  type NativeSm100Item,
   type NativeSm100Params,
   type NativeSm100Shared,
-  rescaleThreshold,
   scoresAt,
   turnOf,
   valuesAt,
   weighBarrier,
   weighThreads,
-  weightBias,
   weightStages,
 } from './sm100-native-config.ts'
 import { storeOutput } from './sm100-native-output.ts'
@@ -41,8 +38,6 @@ type F32 = Val<'f32'>
 const log2e = Math.log2(Math.E)
 /** Keys of a thread in each block. */
 const ownKeys = blockKeys / 2
-/** The least ŝ: rows of zeros may have the scale 0. */
-const leastScale = 2 ** -126
 
 export function weighRole(
   k: KernelBuilder,
@@ -50,7 +45,7 @@ export function weighRole(
   p: NativeSm100Params,
   s: NativeSm100Shared,
   memory: TensorMemory,
-  item: NativeSm100Item,
+  item: NativeItem,
 ): void {
   const state = new Weighing(k, c, p, s, memory, item)
   k.repeat(() => state.block())
@@ -85,7 +80,7 @@ class Weighing {
     p: NativeSm100Params,
     s: NativeSm100Shared,
     memory: TensorMemory,
-    { token, firstHead }: NativeSm100Item,
+    { token, firstHead }: NativeItem,
   ) {
     this.k = k
     this.c = c

@@ -20,9 +20,17 @@
 import type { KernelBuilder } from '../../lang/builder.ts'
 import { type Kernel, kernel } from '../../lang/kernel.ts'
 import { specialize } from '../../lang/launch.ts'
-import { f32, input, output, tensorMap, u32 } from '../../lang/params.ts'
+import { output, tensorMap, u32 } from '../../lang/params.ts'
 import {
   blockKeys,
+  listParams,
+  nope,
+  queryScaleParams,
+  resultParams,
+  rowScaleParams,
+  softmaxParams,
+} from './native-config.ts'
+import {
   groupHeads,
   headerWords,
   keyReads,
@@ -31,7 +39,6 @@ import {
   type NativeSm100Params,
   type NativeSm100Shared,
   nativeItem,
-  nope,
   panel,
   scoreStages,
   weighThreads,
@@ -44,21 +51,11 @@ import { weighRole } from './sm100-native-weigh.ts'
 const params = (c: NativeSm100Config) => ({
   q: tensorMap({ dtype: 'e4m3', box: [panel, groupHeads, 1], swizzle: 64 }, '[tokens, heads, width]'),
   rows: tensorMap({ dtype: 'e4m3', box: [panel, 1], swizzle: 64 }, '[rows, width]: one layer of the pool'),
-  qScale: input('f32', '[tokens, heads]'),
-  qScaleStride: u32('elements'),
-  scales: input('f32', '[blocks, pageSize, 1]'),
-  scalesBlockStride: u32('elements'),
-  scalesRowStride: u32('elements'),
-  pageSize: u32('rows of a page'),
+  ...queryScaleParams,
+  ...rowScaleParams,
   blockRows: u32('rows from block to block'),
-  slots: u32('slots of the pool'),
-  indices: input('u32', '[tokens, topk]: slots'),
-  indicesStride: u32('elements'),
-  topk: u32('entries of a list'),
-  lengths: input('u32', '[tokens]: entries that count'),
-  lengthsStride: u32('elements'),
-  scale: f32('softmax scale, natural-log units'),
-  sink: input('f32', '[heads]'),
+  ...listParams,
+  ...softmaxParams,
   heads: u32('heads'),
   groups: u32('groups of 64 heads'),
   ...(c.out === 'bf16'
@@ -66,10 +63,7 @@ const params = (c: NativeSm100Config) => ({
     : { out: output('f32', '[tokens, heads, 512]') }),
   outTokenStride: u32('elements'),
   outHeadStride: u32('elements'),
-  lse: output('f32', '[tokens, heads]'),
-  lseStride: u32('elements'),
-  maxLogits: output('f32', '[tokens, heads]'),
-  maxLogitsStride: u32('elements'),
+  ...resultParams,
 })
 
 function sharedMemory(k: KernelBuilder, c: NativeSm100Config): NativeSm100Shared {

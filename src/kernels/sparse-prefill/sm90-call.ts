@@ -3,17 +3,16 @@
 import type { LaunchArg } from '../../lang/launch.ts'
 import type { DeviceTable, PlanRequest } from '../../ops/op.ts'
 import type { DeviceTensor } from '../../tensor/device-tensor.ts'
+import { aligned } from '../aligned.ts'
 import type { KeySourceProblem, LatentAttentionProblem } from '../latent-attention/problem.ts'
 import { itemHeads, nope, type SparseSm90Config } from './sm90-config.ts'
 
 type Request = PlanRequest<LatentAttentionProblem>
 
-/** Elements of 16 bytes of bf16, which copies and stores go by. */
-const unit = 8
-
-/** Whether rows along the last axis start at multiples of `elements`. */
-export const aligned = (t: DeviceTensor, elements: number): boolean =>
-  t.strides.at(-1) === 1 && [t.offset, ...t.strides.slice(0, -1)].every(step => step % elements === 0)
+/** Scores of masked keys are -inf, which a scale that is 0 as f32 would turn into NaN. */
+export const leastSoftmaxScale: number = 2 ** -126
+/** Bytes of a copy, a load or a store: rows start at multiples of them. */
+export const unitBytes = 16
 
 /** How the rows of a layer follow each other. */
 export interface RowPlace {
@@ -59,29 +58,30 @@ export function fitsCall({ problem, inputs, outputs, limits }: Request): boolean
     limits.target === 'sm_90a' &&
     problem.selection === 'list' &&
     problem.qDtype === 'bf16' &&
-    problem.scale > 0 &&
+    Math.fround(problem.scale) >= leastSoftmaxScale &&
     inputs.validLength === undefined &&
     perToken.every(([t, inner]) => t === undefined || tokenStride(t, inner) !== undefined) &&
-    aligned(inputs.q!, unit)
+    aligned(inputs.q!, unitBytes)
   )
 }
 
 /**
  * Elements from a token's entry to the next one's, where `inner` axes follow one axis of tokens or two, of sequences and
- * their queries. Undefined where the two do not follow each other as one.
+ * their queries. Undefined where the two do not follow each other as one; whether they do is not a matter of how many
+ * sequences there are, so a sequence alone runs in the kernel that it runs in among others.
  */
 export function tokenStride({ shape, strides }: DeviceTensor, inner: number): number | undefined {
   if (shape.length - inner === 1) return strides[0]
-  const [sequences, queries] = shape as readonly [number, number]
+  const queries = shape[1]!
   const [outer, step] = strides as readonly [number, number]
   if (queries === 1) return outer
-  return sequences === 1 || outer === queries * step ? step : undefined
+  return outer === queries * step ? step : undefined
 }
 
 /** bf16 rows that start at multiples of 16 bytes are stored in whole words. */
 const outOf = ({ problem, outputs }: Request, { allParts }: CallPart): SparseSm90Config['out'] => {
   if (allParts > 1) return 'partial'
-  return problem.outDtype === 'bf16' && aligned(outputs.out!, unit) ? 'words' : problem.outDtype
+  return problem.outDtype === 'bf16' && aligned(outputs.out!, unitBytes) ? 'words' : problem.outDtype
 }
 
 export const callConfig = (request: Request, part: CallPart, { blockGap }: RowPlace): SparseSm90Config => {

@@ -3,12 +3,10 @@
 import type { KernelLaunch } from '../../lang/launch.ts'
 import type { PlanRequest } from '../../ops/op.ts'
 import type { DeviceTensor } from '../../tensor/device-tensor.ts'
+import { aligned } from '../aligned.ts'
 import type { KeySourceProblem, LatentAttentionProblem } from '../latent-attention/problem.ts'
-import { aligned, type CallPart, callArgs, callConfig, callGrid, placeOf, type RowPlace } from './sm90-call.ts'
+import { type CallPart, callArgs, callConfig, callGrid, placeOf, type RowPlace, unitBytes } from './sm90-call.ts'
 import { traceSparsePrefillFp8Sm90 } from './sm90-fp8.ts'
-
-/** Bytes of a load: rows start at multiples of it. */
-const unit = 16
 
 /** The launch of a part of a call that fits; undefined where another kernel must serve its rows. */
 export function fp8RowsLaunch(request: PlanRequest<LatentAttentionProblem>, part: CallPart): KernelLaunch | undefined {
@@ -19,7 +17,7 @@ export function fp8RowsLaunch(request: PlanRequest<LatentAttentionProblem>, part
   const values = inputs[`${name}.values`]!.select(1, layer)
   const scales = packed ? undefined : inputs[`${name}.scales`]?.select(1, layer)
   const place = placeOf(values, pageSize)
-  if (place === undefined || !aligned(values, unit) || !sameRows(scales, place, part.source)) return undefined
+  if (place === undefined || !aligned(values, unitBytes) || !sameRows(scales, place, part.source)) return undefined
   const keyScales = scales !== undefined && scaleBlock >= problem.width
   return {
     kernel: traceSparsePrefillFp8Sm90({

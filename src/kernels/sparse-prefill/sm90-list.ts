@@ -5,6 +5,7 @@
 
 import type { KernelBuilder } from '../../lang/builder.ts'
 import type { Val, Var } from '../../lang/value.ts'
+import { entriesOf } from '../list-length.ts'
 import { type ListParams, type SparseSm90Config, tileKeys } from './sm90-config.ts'
 import type { WorkItem } from './sm90-work.ts'
 
@@ -12,6 +13,8 @@ type U32 = Val<'u32'>
 
 type ListConfig = Pick<SparseSm90Config, 'lengths' | 'positions'>
 
+/** Positions are not negative as i32, and a query or two beyond the last must not be. */
+const latestPosition = 2 ** 31 - 1024
 /** A slot that no pool has. */
 const none = 0xffff_ffff
 /** Blocks that are looked at together where empty ones follow each other. */
@@ -50,12 +53,12 @@ export class SlotList {
 
   /** Goes to the first block of an item's part that has a valid entry; without any, to one without. */
   start({ token, part }: WorkItem): void {
-    const { k, c, p, list, entry } = this
+    const { c, p, list, entry } = this
     list.set(token.div(p.listTokens))
     if (c.positions) {
       const sequence = token.div(p.sequenceTokens)
       const query = token.sub(sequence.mul(p.sequenceTokens))
-      this.position.set(p.cacheLength.load(k.offset(sequence, 0, 0)).add(query))
+      this.position.set(p.cacheLength.load(sequence).min(latestPosition).add(query))
     }
     entry.set(part.mul(p.partEntries))
     this.count.set(this.length().min(entry.add(p.partEntries)))
@@ -121,9 +124,7 @@ export class SlotList {
 
   private length(): U32 {
     const { k, c, p } = this
-    if (c.lengths === 'none') return p.topk
-    const length = p.lengths.load(k.offset(0, this.list, p.lengthsTokenStride))
-    return (c.lengths === 'i32' ? length.to('i32').max(0).to('u32') : length).min(p.topk)
+    return entriesOf(c.lengths, p.topk, () => p.lengths.load(k.offset(0, this.list, p.lengthsTokenStride)))
   }
 
   /** An entry of the list; beyond its end, or for a later position, one that does not count. */

@@ -7,12 +7,10 @@ import type { SharedArray } from '../../lang/shared.ts'
 import type { SmemTile } from '../../lang/smem-tile.ts'
 import type { TensorMap } from '../../lang/tensor-map.ts'
 import type { Val } from '../../lang/value.ts'
+import type { NativeConfig, NativeItem, NativeParams } from './native-config.ts'
 
-/** Keys of a block. */
-export const blockKeys = 64
 /** Rows of the score tile: heads of a group, the rest zeros or heads of another group that nobody stores. */
 export const scoreHeads = 64
-export const nope = 512
 export const rope = 64
 export const keyStages = 4
 export const queryStages = 2
@@ -23,64 +21,25 @@ export const warps = 4
 export const roleColumns = 256
 export const columnTiles = 4
 
-/** Weights are multiplied by 2^6, so that small ones stay in the normal range of e4m3. */
-export const weightBias = 6
-/** A row's maximum follows a larger one only beyond this distance (log2): weights stay below 2^(6 + 2) < 448. */
-export const rescaleThreshold = 2
-
-export interface NativeConfig {
+export interface NativeSm90Config extends NativeConfig {
   /** Heads of a group rounded up to a multiple of 8, up to 64: columns of O^T. */
   readonly heads: number
-  readonly width: 512 | 576
-  /** One f32 for each row of the cache. */
-  readonly rowScaled: boolean
-  /** One f32 for each token and head. */
-  readonly queryScaled: boolean
-  readonly out: 'bf16' | 'f32'
-  readonly lengths: 'none' | 'i32' | 'u32'
-  readonly sink: boolean
 }
 
-type Scalar =
-  | 'tokens'
-  | 'heads'
-  | 'groups'
-  | 'groupHeads'
-  | 'topk'
-  | 'slots'
-  | 'pageSize'
-  | 'blockUnits'
-  | 'rowUnits'
-  | 'scalesBlockStride'
-  | 'scalesRowStride'
-  | 'indicesStride'
-  | 'lengthsStride'
-  | 'qScaleStride'
-  | 'outTokenStride'
-  | 'outHeadStride'
-  | 'lseStride'
-  | 'maxLogitsStride'
-
 /** Documented at the parameter list of sm90-native.ts. */
-export interface NativeParams extends Readonly<Record<Scalar, Val<'u32'>>> {
+export interface NativeSm90Params
+  extends NativeParams,
+    Readonly<Record<'tokens' | 'groupHeads' | 'blockUnits' | 'rowUnits', Val<'u32'>>> {
   readonly q: TensorMap
   readonly qRope?: TensorMap
-  readonly qScale: Buffer<'f32'>
   readonly values: Buffer<'e4m3'>
-  readonly scales: Buffer<'f32'>
-  readonly indices: Buffer<'u32'>
-  readonly lengths: Buffer<'u32'>
-  readonly sink: Buffer<'f32'>
-  readonly scale: Val<'f32'>
   readonly out: Buffer<'u32' | 'f32'>
-  readonly lse: Buffer<'f32'>
-  readonly maxLogits: Buffer<'f32'>
 }
 
 /** Words of a key block's header: valid keys (two words), whether the item ends with it, ŝ. */
 export const headerWords = 4
 
-export interface NativeShared {
+export interface NativeSm90Shared {
   /** Q [64 heads][512 and 64] and a block of rows [64 keys][512 and 64]; rope is absent in rows of 512. */
   readonly queries: { readonly nope: SmemTile; readonly rope: SmemTile }
   readonly keys: { readonly nope: SmemTile; readonly rope: SmemTile }
@@ -102,20 +61,12 @@ export interface NativeShared {
 export const scaleIndex = (key: Val<'u32'>): Val<'u32'> =>
   key.shr(1).bitAnd(3).shl(4).bitOr(key.shr(3).shl(1)).bitOr(key.bitAnd(1))
 
-/** A token and a group of its heads. */
-export interface NativeItem {
-  readonly token: Val<'u32'>
-  readonly firstHead: Val<'u32'>
-  /** Whether this block has an item after it. */
-  readonly follows: Val<'pred'>
-}
-
 /** The items of this block, a stride of the grid apart; the groups of a token side by side. */
-export function* nativeItems(k: KernelBuilder, p: NativeParams): Generator<NativeItem, void> {
+export function* nativeItems(k: KernelBuilder, p: NativeSm90Params): Generator<NativeItem, void> {
   const items = p.tokens.mul(p.groups)
   for (const item of k.range(items, { start: k.blockIdx.x, step: k.gridDim.x })) {
     const token = item.div(p.groups)
     const firstHead = item.sub(token.mul(p.groups)).mul(p.groupHeads)
-    yield { token, firstHead, follows: item.add(k.gridDim.x).lt(items) }
+    yield { token, firstHead }
   }
 }

@@ -7,27 +7,21 @@
 import type { KernelBuilder } from '../../lang/builder.ts'
 import type { Producer } from '../../lang/pipeline.ts'
 import type { Val, Var } from '../../lang/value.ts'
+import { entriesOf } from '../list-length.ts'
+import { blockKeys, type NativeItem, nope, nowhere } from './native-config.ts'
 import {
-  blockKeys,
   headerWords,
-  type NativeConfig,
-  type NativeItem,
-  type NativeParams,
-  type NativeShared,
+  type NativeSm90Config,
+  type NativeSm90Params,
+  type NativeSm90Shared,
   nativeItems,
-  nope,
-  scaleIndex,
   warps,
 } from './sm90-native-config.ts'
+import { RowScales } from './sm90-native-row-scales.ts'
 
 type U32 = Val<'u32'>
 
-/** A slot that is none. */
-const nowhere = 0xffff_ffff
-/** The least ŝ: rows of zeros may have the scale 0. */
-const leastScale = 2 ** -126
-
-export function copyRole(k: KernelBuilder, c: NativeConfig, p: NativeParams, s: NativeShared): void {
+export function copyRole(k: KernelBuilder, c: NativeSm90Config, p: NativeSm90Params, s: NativeSm90Shared): void {
   const queryRing = s.rings.queries.producer()
   const gather = new Gather(k, c, p, s)
   for (const item of nativeItems(k, p)) {
@@ -38,8 +32,8 @@ export function copyRole(k: KernelBuilder, c: NativeConfig, p: NativeParams, s: 
 }
 
 function loadQueries(
-  p: NativeParams,
-  { queries }: NativeShared,
+  p: NativeSm90Params,
+  { queries }: NativeSm90Shared,
   ring: Producer,
   { token, firstHead }: NativeItem,
 ): void {
@@ -55,9 +49,9 @@ function loadQueries(
 /** Rows of lists into the ring of keys. */
 class Gather {
   private readonly k: KernelBuilder
-  private readonly c: NativeConfig
-  private readonly p: NativeParams
-  private readonly s: NativeShared
+  private readonly c: NativeSm90Config
+  private readonly p: NativeSm90Params
+  private readonly s: NativeSm90Shared
   private readonly ring: Producer
   private readonly warp: U32
   /** Shared bytes of this lane's first copies in stage 0, of nope and of rope. */
@@ -70,7 +64,7 @@ class Gather {
   private readonly next: readonly [Var<'u32'>, Var<'u32'>]
   private readonly scales: RowScales | undefined
 
-  constructor(k: KernelBuilder, c: NativeConfig, p: NativeParams, s: NativeShared) {
+  constructor(k: KernelBuilder, c: NativeSm90Config, p: NativeSm90Params, s: NativeSm90Shared) {
     this.k = k
     this.c = c
     this.p = p
@@ -122,10 +116,8 @@ class Gather {
   }
 
   private count(token: U32): U32 {
-    const { c, p } = this
-    if (c.lengths === 'none') return p.topk
-    const length = p.lengths.load(this.k.offset(0, token, p.lengthsStride))
-    return (c.lengths === 'i32' ? length.to('i32').max(0).to('u32') : length).min(p.topk)
+    const { k, c, p } = this
+    return entriesOf(c.lengths, p.topk, () => p.lengths.load(k.offset(0, token, p.lengthsStride)))
   }
 
   private entry(block: U32, half: number): U32 {
@@ -170,6 +162,7 @@ class Gather {
     k.whenUniform(warp.eq(0), () => {
       this.scales?.store(index)
       k.when(k.lane.eq(0), () => this.storeHeader(index, ends))
+      k.warpBarrier()
       ring.fill(k.lane.eq(0))
     })
     const own = warp.ge(2).select(this.valid[1], this.valid[0]).shr(warp.bitAnd(1).shl(4))
@@ -205,50 +198,6 @@ class Gather {
     this.valid.forEach((valid, half) => header.store(at.add(half), valid))
     header.store(at.add(2), ends.select(this.k.const('u32', 1), 0))
     header.store(at.add(3), this.scales?.most.bits() ?? 0)
-  }
-}
-
-/** Scales of rows, in the first warp: s_j, s_j/ŝ with ŝ = max |s_j| so far. Lane l has keys l and l + 32. */
-class RowScales {
-  /** ŝ. */
-  readonly most: Var<'f32'>
-  private readonly k: KernelBuilder
-  private readonly p: NativeParams
-  private readonly s: NativeShared
-  private readonly own: readonly [Var<'f32'>, Var<'f32'>]
-
-  constructor(k: KernelBuilder, p: NativeParams, s: NativeShared) {
-    this.k = k
-    this.p = p
-    this.s = s
-    this.most = k.var('f32', leastScale)
-    this.own = [k.var('f32', 0), k.var('f32', 0)]
-  }
-
-  clear(): void {
-    this.most.set(leastScale)
-    for (const own of this.own) own.set(0)
-  }
-
-  take(slots: readonly [U32, U32]): void {
-    const { k, p, own } = this
-    own.forEach((scale, half) => {
-      const slot = slots[half]!
-      const page = slot.div(p.pageSize)
-      const row = slot.sub(page.mul(p.pageSize))
-      const at = k.offset(k.offset(0, page, p.scalesBlockStride), row, p.scalesRowStride)
-      scale.set(p.scales.loadIf(slot.lt(p.slots), at))
-    })
-  }
-
-  store(index: U32): void {
-    const { k, s, own, most } = this
-    most.set(k.warpMax(own[0].abs().max(own[1].abs())).max(most))
-    own.forEach((scale, half) => {
-      const at = index.mul(blockKeys).add(scaleIndex(k.lane.add(32 * half)))
-      s.rowScale.store(at, scale)
-      s.rowRatio.store(at, scale.div(most))
-    })
   }
 }
 

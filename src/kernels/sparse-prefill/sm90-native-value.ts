@@ -15,14 +15,13 @@ import { Fragments } from '../../lang/fragments.ts'
 import { pack, permuteBytes, reinterpret } from '../../lang/packed.ts'
 import type { Consumer } from '../../lang/pipeline.ts'
 import type { Val, Var } from '../../lang/value.ts'
+import { blockKeys, type NativeItem } from './native-config.ts'
 import {
-  blockKeys,
   columnTiles,
   headerWords,
-  type NativeConfig,
-  type NativeItem,
-  type NativeParams,
-  type NativeShared,
+  type NativeSm90Config,
+  type NativeSm90Params,
+  type NativeSm90Shared,
   nativeItems,
   roleColumns,
   scoreHeads,
@@ -35,7 +34,13 @@ type F32 = Val<'f32'>
 /** Keys of one multiply: half a block. */
 const stepKeys = blockKeys / 2
 
-export function valueRole(k: KernelBuilder, c: NativeConfig, p: NativeParams, s: NativeShared, half: 0 | 1): void {
+export function valueRole(
+  k: KernelBuilder,
+  c: NativeSm90Config,
+  p: NativeSm90Params,
+  s: NativeSm90Shared,
+  half: 0 | 1,
+): void {
   const value = new Value(k, c, p, s, half)
   value.open()
   for (const item of nativeItems(k, p)) value.item(item)
@@ -43,9 +48,9 @@ export function valueRole(k: KernelBuilder, c: NativeConfig, p: NativeParams, s:
 
 class Value {
   private readonly k: KernelBuilder
-  private readonly c: NativeConfig
-  private readonly p: NativeParams
-  private readonly s: NativeShared
+  private readonly c: NativeSm90Config
+  private readonly p: NativeSm90Params
+  private readonly s: NativeSm90Shared
   private readonly half: 0 | 1
   private readonly keyRing: Consumer
   private readonly weightRing: Consumer
@@ -61,7 +66,7 @@ class Value {
   /** Shared byte of this lane's row of the warp's 16 columns in an even tile, stage 0; 64 bytes beside in an odd one. */
   private readonly source: U32
 
-  constructor(k: KernelBuilder, c: NativeConfig, p: NativeParams, s: NativeShared, half: 0 | 1) {
+  constructor(k: KernelBuilder, c: NativeSm90Config, p: NativeSm90Params, s: NativeSm90Shared, half: 0 | 1) {
     this.k = k
     this.c = c
     this.p = p

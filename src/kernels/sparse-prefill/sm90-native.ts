@@ -20,15 +20,22 @@
 import type { KernelBuilder } from '../../lang/builder.ts'
 import { type Kernel, kernel } from '../../lang/kernel.ts'
 import { specialize } from '../../lang/launch.ts'
-import { f32, input, output, tensorMap, u32 } from '../../lang/params.ts'
+import { input, output, tensorMap, u32 } from '../../lang/params.ts'
 import {
   blockKeys,
+  listParams,
+  nope,
+  queryScaleParams,
+  resultParams,
+  rowScaleParams,
+  softmaxParams,
+} from './native-config.ts'
+import {
   headerWords,
   keyStages,
-  type NativeConfig,
-  type NativeParams,
-  type NativeShared,
-  nope,
+  type NativeSm90Config,
+  type NativeSm90Params,
+  type NativeSm90Shared,
   queryStages,
   rope,
   scoreHeads,
@@ -39,28 +46,18 @@ import { copyRole, keyFills } from './sm90-native-copy.ts'
 import { scoreRole } from './sm90-native-score.ts'
 import { valueRole } from './sm90-native-value.ts'
 
-const params = (c: NativeConfig) => ({
+const params = (c: NativeSm90Config) => ({
   q: tensorMap({ dtype: 'e4m3', box: [128, scoreHeads, 1], swizzle: 128 }, '[tokens, heads, width]'),
   ...(c.width > nope
     ? { qRope: tensorMap({ dtype: 'e4m3', box: [rope, scoreHeads, 1], swizzle: 64 }, '[tokens, heads, width]') }
     : {}),
-  qScale: input('f32', '[tokens, heads]'),
-  qScaleStride: u32('elements'),
+  ...queryScaleParams,
   values: input('e4m3', '[blocks, pageSize, width]: one layer of the pool'),
   blockUnits: u32('16-byte units from block to block'),
   rowUnits: u32('16-byte units from row to row'),
-  scales: input('f32', '[blocks, pageSize, 1]'),
-  scalesBlockStride: u32('elements'),
-  scalesRowStride: u32('elements'),
-  pageSize: u32('rows of a page'),
-  slots: u32('slots of the pool'),
-  indices: input('u32', '[tokens, topk]: slots'),
-  indicesStride: u32('elements'),
-  topk: u32('entries of a list'),
-  lengths: input('u32', '[tokens]: entries that count'),
-  lengthsStride: u32('elements'),
-  scale: f32('softmax scale, natural-log units'),
-  sink: input('f32', '[heads]'),
+  ...rowScaleParams,
+  ...listParams,
+  ...softmaxParams,
   tokens: u32('tokens'),
   heads: u32('heads'),
   groups: u32('groups of heads'),
@@ -68,13 +65,10 @@ const params = (c: NativeConfig) => ({
   out: output(c.out === 'bf16' ? 'u32' : 'f32', '[tokens, heads, 512]; bf16 in pairs'),
   outTokenStride: u32('elements of the buffer: pairs of bf16'),
   outHeadStride: u32('elements of the buffer: pairs of bf16'),
-  lse: output('f32', '[tokens, heads]'),
-  lseStride: u32('elements'),
-  maxLogits: output('f32', '[tokens, heads]'),
-  maxLogitsStride: u32('elements'),
+  ...resultParams,
 })
 
-const sharedMemory = (k: KernelBuilder, c: NativeConfig): NativeShared => {
+const sharedMemory = (k: KernelBuilder, c: NativeSm90Config): NativeSm90Shared => {
   const tiles = (rows: number, stages: number) => ({
     nope: k.tile({ dtype: 'e4m3', rows, columns: nope, stages }),
     rope: k.tile({ dtype: 'e4m3', rows, columns: rope, stages }),
@@ -97,11 +91,11 @@ const sharedMemory = (k: KernelBuilder, c: NativeConfig): NativeShared => {
   }
 }
 
-export const traceNativeSm90: (c: NativeConfig) => Kernel = specialize(c =>
+export const traceNativeSm90: (c: NativeSm90Config) => Kernel = specialize(c =>
   kernel(
     { name: `sparse_prefill_native_sm90_h${c.heads}`, target: 'sm_90a', threads: 512, params: params(c) },
     (k, bound) => {
-      const p = bound as unknown as NativeParams
+      const p = bound as unknown as NativeSm90Params
       const shared = sharedMemory(k, c)
       k.when(k.threadIdx.eq(0), () => {
         for (const ring of Object.values(shared.rings)) ring.init()

@@ -2,12 +2,10 @@
 
 import type { KernelLaunch } from '../../lang/launch.ts'
 import type { PlanRequest } from '../../ops/op.ts'
+import { aligned } from '../aligned.ts'
 import type { LatentAttentionProblem } from '../latent-attention/problem.ts'
 import { traceSparsePrefillSm90 } from './sm90.ts'
-import { aligned, type CallPart, callArgs, callConfig, callGrid, placeOf } from './sm90-call.ts'
-
-/** Elements of 16 bytes. */
-const unit = 8
+import { type CallPart, callArgs, callConfig, callGrid, placeOf, unitBytes } from './sm90-call.ts'
 
 /** The launch of a part of a call that fits; undefined where another kernel must serve its rows. */
 export function bf16RowsLaunch(request: PlanRequest<LatentAttentionProblem>, part: CallPart): KernelLaunch | undefined {
@@ -15,7 +13,7 @@ export function bf16RowsLaunch(request: PlanRequest<LatentAttentionProblem>, par
   if (format !== 'plain' || dtype !== 'bf16') return undefined
   const values = request.inputs[`${name}.values`]!.select(1, layer)
   const place = placeOf(values, pageSize)
-  if (place === undefined || !aligned(values, unit)) return undefined
+  if (place === undefined || !aligned(values, unitBytes)) return undefined
   return {
     kernel: traceSparsePrefillSm90(callConfig(request, part, place)),
     grid: callGrid(request, part),

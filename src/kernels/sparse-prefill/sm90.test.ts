@@ -71,7 +71,7 @@ test('a token alone has the bits of the token in a batch', async () => {
 test('what does not fit goes to the portable kernel', () => {
   const { args } = prefillCase({ tokens: 1, heads: 2, topk: 3 })
   expect(kernelOf(args)).toBe('sparse_prefill_sm90_576')
-  expect(kernelOf({ ...args, scale: -1 })).toBe('latent_attention_portable_bf16')
+  for (const scale of [-1, 0, 1e-46]) expect(kernelOf({ ...args, scale })).toBe('latent_attention_portable_bf16')
   const f32 = prefillCase({ variant: 'f32', tokens: 1, heads: 2, topk: 3 }).args
   expect(kernelOf(f32)).toBe('latent_attention_portable_f32')
 })

@@ -1,0 +1,151 @@
+/** Kernels of sparse attention over latent rows, but for portable decode. */
+
+import { sparseDecode } from '../ops/sparse-decode.ts'
+import { type SparsePrefillArgs, sparsePrefill } from '../ops/sparse-prefill.ts'
+import { slots } from '../tensor/spaces.ts'
+import { zeros } from '../tensor/tensor.ts'
+import {
+  blocks,
+  type CacheName,
+  caches,
+  heads,
+  latentArgs,
+  packedPool,
+  pageSize,
+  plainPool,
+  portableEntry,
+  portableGrid,
+  scale,
+  splitDecode,
+  tokens,
+  width,
+} from './latent-calls.ts'
+import type { ListedKernel } from './listed-kernel.ts'
+
+const sparse = (Object.keys(caches) as CacheName[]).map(
+  (name): ListedKernel => ({
+    name: `sparse_attention_${name}`,
+    entry: portableEntry(name),
+    about: `Sparse MLA over lists of slots, up to 16 heads a block, no splits: ${caches[name].says}.`,
+    grid: portableGrid,
+    // Only the portable kernels take a negative scale, or queries at odd strides.
+    plan: d =>
+      sparsePrefill.plan(d, {
+        ...latentArgs(name, [tokens]),
+        q: zeros(caches[name].q, [tokens, heads, width + 1]).narrow(2, 0, width),
+        indices: slots(zeros('i32', [tokens, 128])),
+        scale: -scale,
+      }),
+  }),
+)
+
+const persistent = 'x = min(multiprocessors, tokens * groups), y = 1'
+
+/** The Hopper kernel over bf16 rows with rope and without. */
+const hopper = ([576, 512] as const).map(
+  (columns): ListedKernel => ({
+    name: `sparse_prefill_sm90_${columns}`,
+    entry: `sparse_prefill_sm90_${columns}`,
+    about: `Sparse MLA over lists of slots, 64 heads a block, bf16 queries and rows of ${columns} columns.`,
+    grid: persistent,
+    plan: d =>
+      sparsePrefill.plan(d, {
+        q: zeros('bf16', [tokens, heads, columns]),
+        cache: { format: 'plain', values: zeros('bf16', [blocks, 1, pageSize, columns]), scaleBlock: 0, layer: 0 },
+        indices: slots(zeros('i32', [tokens, 128])),
+        scale,
+      }),
+  }),
+)
+
+/** The Hopper kernels over rows of e4m3 codes, by the layout of the rows. */
+const hopperFp8 = (
+  [
+    ['e4m3_576_unit', () => plainPool('e4m3'), 'rows of e4m3'],
+    ['e4m3_576_token', () => plainPool('e4m3', width), 'rows of e4m3 with a scale each'],
+    ['e4m3_576_block128', caches.fp8.pool, 'rows of e4m3 with a scale per 128 columns'],
+    ['packed656', packedPool, 'packed rows of 656 bytes'],
+  ] as const
+).map(
+  ([name, pool, says]): ListedKernel => ({
+    name: `sparse_prefill_sm90_${name}`,
+    entry: `sparse_prefill_sm90_${name}`,
+    about: `Sparse MLA over lists of slots, 64 heads a block, bf16 queries, ${says}.`,
+    grid: persistent,
+    plan: d =>
+      sparsePrefill.plan(d, {
+        q: zeros('bf16', [tokens, heads, width]),
+        cache: pool(),
+        indices: slots(zeros('i32', [tokens, 128])),
+        scale,
+      }),
+  }),
+)
+
+/** Native fp8: name, columns of a row, columns under a scale, in words. */
+const nativeRows = [
+  ['576', 576, 0, 'rows of 576 columns'],
+  ['512', 512, 0, 'rows of 512 columns'],
+  ['scaled', 576, width, 'rows of 576 columns, a scale for each and for each query'],
+] as const
+
+const nativeArgs = (queryHeads: number, columns: 512 | 576, scaleBlock: number): SparsePrefillArgs => ({
+  q: zeros('e4m3', [tokens, queryHeads, columns]),
+  qScale: scaleBlock > 0 ? zeros('f32', [tokens, queryHeads]) : undefined,
+  cache: {
+    format: 'plain',
+    values: zeros('e4m3', [blocks, 1, pageSize, columns]),
+    scales: scaleBlock > 0 ? zeros('f32', [blocks, 1, pageSize, 1]) : undefined,
+    scaleBlock,
+    layer: 0,
+  },
+  indices: slots(zeros('i32', [tokens, 256])),
+  scale,
+})
+
+/** The Hopper kernel over e4m3 queries and rows. */
+const hopperNative = nativeRows.map(
+  ([name, columns, scaleBlock, says]): ListedKernel => ({
+    name: `sparse_prefill_native_sm90_${name}`,
+    entry: 'sparse_prefill_native_sm90_h64',
+    about: `Sparse MLA over lists of slots, 57 to 64 heads a block, e4m3 queries, weights and ${says}; bf16 out.`,
+    grid: persistent,
+    plan: d => sparsePrefill.plan(d, nativeArgs(64, columns, scaleBlock)),
+  }),
+)
+
+/** The Blackwell kernel over e4m3 queries and rows. */
+const blackwell = nativeRows.map(
+  ([name, columns, scaleBlock, says]): ListedKernel => ({
+    name: `sparse_prefill_native_sm100_${name}`,
+    entry: 'sparse_prefill_native_sm100',
+    about: `Sparse MLA over lists of slots, 64 heads a block, e4m3 queries, weights and ${says}; bf16 out.`,
+    grid: 'x = tokens * groups, y = 1',
+    plan: d => sparsePrefill.plan(d, nativeArgs(heads, columns, scaleBlock)),
+  }),
+)
+
+/** The Hopper kernels where they leave parts of a list for merge_splits. */
+const hopperParts = (
+  [
+    ['bf16', 'sparse_prefill_sm90_576'],
+    ['packed656', 'sparse_prefill_sm90_packed656'],
+  ] as const
+).map(
+  ([name, entry]): ListedKernel => ({
+    name: `sparse_decode_sm90_${name}`,
+    entry,
+    about: `Sparse MLA over parts of lists of slots, left for merge_splits, 64 heads a block: ${caches[name].says}.`,
+    grid: 'x = min(multiprocessors, tokens * groups * parts), y = 1',
+    plan: d => sparseDecode.plan(d, splitDecode(name)),
+  }),
+)
+
+export const sparseKernels: readonly ListedKernel[] = [
+  ...sparse,
+  ...hopper,
+  ...hopperFp8,
+  ...hopperParts,
+  ...hopperNative,
+  ...blackwell,
+]

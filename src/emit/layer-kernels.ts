@@ -1,12 +1,11 @@
 /** Kernels of a layer: projections, and what comes between them. */
 
-import type { Device } from '../device.ts'
 import { layerKeys } from '../ops/layer-keys.ts'
 import { layerQueries } from '../ops/layer-queries.ts'
 import { linear } from '../ops/linear.ts'
-import type { IndexPool, LatentPool } from '../tensor/cache-pool.ts'
 import { slots } from '../tensor/spaces.ts'
 import { zeros } from '../tensor/tensor.ts'
+import { depth, indexKeys, packed } from './device-pools.ts'
 import type { ListedKernel } from './listed-kernel.ts'
 
 const [tokens, eps] = [4, 1e-6]
@@ -69,22 +68,6 @@ const fewLinears = ([8, 16, 32, 64, 128] as const).flatMap(count =>
     }),
   ),
 )
-
-const [blocks, pageSize, depth] = [4, 64, 128]
-
-const packed = (d: Device): LatentPool => ({
-  format: 'packed656',
-  values: d.alloc('u8', [blocks, 1, pageSize, 656]),
-  scaleBlock: 128,
-  layer: 0,
-})
-const indexKeys = (d: Device): IndexPool => ({
-  format: 'pools',
-  values: d.alloc('e4m3', [blocks, 1, pageSize, depth]),
-  scales: d.alloc('f32', [blocks, 1, pageSize]),
-  depth,
-  layer: 0,
-})
 
 const angles = {
   cos: zeros('f32', [8, 32]),

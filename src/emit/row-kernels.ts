@@ -10,9 +10,10 @@ import { multiply } from '../ops/multiply.ts'
 import { quantize } from '../ops/quantize.ts'
 import { rmsNorm } from '../ops/rms-norm.ts'
 import { rope } from '../ops/rope.ts'
-import type { IndexPool, LatentPool } from '../tensor/cache-pool.ts'
+import type { LatentPool } from '../tensor/cache-pool.ts'
 import { slots } from '../tensor/spaces.ts'
 import { zeros } from '../tensor/tensor.ts'
+import { blocks, depth, indexKeys, packed, pageSize } from './device-pools.ts'
 import type { ListedKernel } from './listed-kernel.ts'
 
 const [tokens, width, eps] = [4, 512, 1e-6]
@@ -105,22 +106,8 @@ const conversions: readonly ListedKernel[] = [
   },
 ]
 
-const [blocks, pageSize, depth] = [4, 64, 128]
 const list = () => slots(zeros('i32', [tokens]))
 
-const packed = (d: Device): LatentPool => ({
-  format: 'packed656',
-  values: d.alloc('u8', [blocks, 1, pageSize, 656]),
-  scaleBlock: 128,
-  layer: 0,
-})
-const indexKeys = (d: Device): IndexPool => ({
-  format: 'pools',
-  values: d.alloc('e4m3', [blocks, 1, pageSize, depth]),
-  scales: d.alloc('f32', [blocks, 1, pageSize]),
-  depth,
-  layer: 0,
-})
 const plain = (d: Device): LatentPool => ({
   format: 'plain',
   values: d.alloc('f32', [blocks, 1, pageSize, 576]),

@@ -33,7 +33,7 @@ export function loadFloatIf(condition: Val<'pred'>, address: Val<'u64'>): Val<'f
 }
 
 /** Stores 16 bytes at a byte of the block's shared memory, a multiple of 16. */
-export function storeWords(address: Arg<'u32'>, words: Words): void {
+export function storeSharedWords(address: Arg<'u32'>, words: Words): void {
   const [{ trace }] = words
   const values = Object.fromEntries(words.map((word, i) => [`v${i}`, word.operand]))
   trace.emit(memory['st.shared.v4.u32']!, { ...values, address: operandOf(trace, 'u32', address) })

@@ -3,7 +3,7 @@
 import { memory } from '../../lang/isa/memory.ts'
 import { wides } from '../../lang/isa/wide.ts'
 import { Val } from '../../lang/value.ts'
-import { loadFloatIf, loadWordsIf, storeWords } from '../../lang/words.ts'
+import { loadFloatIf, loadWordsIf, storeSharedWords } from '../../lang/words.ts'
 import { type Exercise, freeWord } from './exercise.ts'
 
 const globalMemory: Exercise = {
@@ -66,7 +66,7 @@ const sharedMemory: Exercise = {
     w.store(k.threadIdx, words.load(thread))
     f.store(k.threadIdx, floats.load(thread))
     i.store(k.threadIdx, signed.load(thread))
-    storeWords(w.byteAt(k.threadIdx.mul(4).add(512)), words.load4(thread.mul(4)) as never)
+    storeSharedWords(w.byteAt(k.threadIdx.mul(4).add(512)), words.load4(thread.mul(4)) as never)
     k.barrier()
     const other = k.threadIdx.bitXor(37)
     put(w.load(other))

@@ -13,7 +13,7 @@
 import type { KernelBuilder } from '../../lang/builder.ts'
 import type { SmemTile } from '../../lang/smem-tile.ts'
 import type { Arg, Val, Var } from '../../lang/value.ts'
-import { loadFloatIf, loadWordsIf, storeWords, type Words } from '../../lang/words.ts'
+import { loadFloatIf, loadWordsIf, storeSharedWords, type Words } from '../../lang/words.ts'
 import { decodeWord } from './e4m3-words.ts'
 import {
   codePanels,
@@ -149,7 +149,7 @@ export class ConvertedRows {
     steps.forEach(({ group, panel }, step) => {
       const offset = group * groupRows * 128 + panel * tile.panelBytes
       for (const part of [0, 1] as const)
-        storeWords(targets[part]!.add(offset), early[step]?.[part] ?? convert(step, part))
+        storeSharedWords(targets[part]!.add(offset), early[step]?.[part] ?? convert(step, part))
       if (step >= early.length) loadNext(step)
     })
     if (rope) k.threadCopies.wait(0)

@@ -7,8 +7,8 @@ import type { KernelBuilder } from '../../lang/builder.ts'
 import { pack } from '../../lang/packed.ts'
 import type { TensorMemory } from '../../lang/tensor-memory.ts'
 import type { Val } from '../../lang/value.ts'
-import { storeWords as storeGlobal } from '../../lang/wide.ts'
-import { storeWords } from '../../lang/words.ts'
+import { storeWords } from '../../lang/wide.ts'
+import { storeSharedWords } from '../../lang/words.ts'
 import { type NativeItem, weightBias } from './native-config.ts'
 import {
   groupHeads,
@@ -56,10 +56,10 @@ export function storeOutput(
     const at = upper.mul(valueColumns / 2).add(column)
     if (s.output !== undefined) {
       const words = Array.from({ length: 4 }, (_, i) => pack('bf16x2', values[2 * i]!, values[2 * i + 1]!))
-      storeWords(s.output.at(0, row, at.mul(2)), [words[0]!, words[1]!, words[2]!, words[3]!])
+      storeSharedWords(s.output.at(0, row, at.mul(2)), [words[0]!, words[1]!, words[2]!, words[3]!])
     } else {
       const first = k.offset(k.offset(at, token, p.outTokenStride), head, p.outHeadStride)
-      k.when(exists, () => storeGlobal(p.out!.address(first), values))
+      k.when(exists, () => storeWords(p.out!.address(first), values))
     }
   }
   const putAll = (first: number, values: readonly F32[]): void => {

@@ -14,7 +14,7 @@ import { joinBytes, pack } from '../../lang/packed.ts'
 import type { Consumer } from '../../lang/pipeline.ts'
 import type { TensorMemory } from '../../lang/tensor-memory.ts'
 import type { Val, Var } from '../../lang/value.ts'
-import { storeWords } from '../../lang/words.ts'
+import { storeSharedWords } from '../../lang/words.ts'
 import { blockKeys, leastScale, type NativeItem, rescaleThreshold, weightBias } from './native-config.ts'
 import {
   groupHeads,
@@ -217,7 +217,7 @@ class Weighing {
       joinBytes(pack('e4m3x2', rounded[i]!, rounded[i + 1]!), pack('e4m3x2', rounded[i + 2]!, rounded[i + 3]!))
     const first = this.upper.select(k.const('u32', ownKeys), 0)
     for (let i = 0; i < ownKeys; i += 16)
-      storeWords(s.weights.at(place, this.head, first.add(i)), [word(i), word(i + 4), word(i + 8), word(i + 12)])
+      storeSharedWords(s.weights.at(place, this.head, first.add(i)), [word(i), word(i + 4), word(i + 8), word(i + 12)])
   }
 
   /** O times each row's factor, once the block before has been added to it. */

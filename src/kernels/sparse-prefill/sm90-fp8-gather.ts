@@ -75,7 +75,7 @@ export function gatherFp8Role(
       list.lookAhead()
       const turn = (): void => {
         const valid = list.valid.map(word => word.add(0))
-        list.advanceAhead()
+        list.advance()
         if (half === 1) note(valid)
         aim()
       }

@@ -52,7 +52,7 @@ export function gatherRole(
         stages.full.arriveAfterCopies(place.full(half))
       }
       const [low, high] = list.valid.map(word => word.add(0))
-      list.advanceAhead()
+      list.advance()
       k.when(k.threadIdx.eq(0), () => {
         stages.valid.store(place.stage.mul(2), low!)
         stages.valid.store(place.stage.mul(2).add(1), high!)

@@ -65,19 +65,13 @@ export class SlotList {
     this.find()
   }
 
-  /** Goes on to the next block that has a valid entry. */
-  advance(): void {
-    this.entry.set(this.entry.add(tileKeys))
-    this.find()
-  }
-
-  /** Asks for the entries of the next block, so that `advanceAhead` need not wait for memory. */
+  /** Asks for the entries of the next block, so that `advance` need not wait for memory. */
   lookAhead(): void {
     this.ahead.forEach((slot, half) => slot.set(this.load(this.entry.add(this.k.lane).add(tileKeys + 32 * half))))
   }
 
-  /** The same as `advance`, after `lookAhead`. */
-  advanceAhead(): void {
+  /** Goes on to the next block that has a valid entry, after `lookAhead`. */
+  advance(): void {
     const { k, entry, count, ahead } = this
     entry.set(entry.add(tileKeys))
     this.slots.forEach((slot, half) => {

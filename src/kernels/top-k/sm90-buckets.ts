@@ -12,7 +12,7 @@
 import type { KernelBuilder } from '../../lang/builder.ts'
 import type { SharedArray } from '../../lang/shared.ts'
 import type { Val } from '../../lang/value.ts'
-import { storeWords } from '../../lang/words.ts'
+import { storeSharedWords } from '../../lang/words.ts'
 import type { Block } from './sm90-block.ts'
 import type { Sizes } from './sm90-config.ts'
 import { keyOf, scoreOf } from './sm90-keys.ts'
@@ -80,7 +80,7 @@ export class BucketRanks {
     const zero = k.const('u32', 0)
     const own = block.thread.mul(4).add(sizes.bucketsAt)
     for (let first = 0; first < sizes.buckets; first += 4 * block.threads)
-      storeWords(pool.byteAt(own.add(first)), [zero, zero, zero, zero])
+      storeSharedWords(pool.byteAt(own.add(first)), [zero, zero, zero, zero])
     k.when(block.thread.eq(0), () => pool.store(sizes.bucketsAt - 1, 0))
   }
 
@@ -127,7 +127,7 @@ export class BucketRanks {
         start = start.add(own[i + j]!)
         return at
       }) as [U32, U32, U32, U32]
-      storeWords(pool.byteAt(first.add(i)), starts)
+      storeSharedWords(pool.byteAt(first.add(i)), starts)
     }
     return total.ge(1 << 16)
   }

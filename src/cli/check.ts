@@ -1,6 +1,6 @@
 /** `sparse-mla check`: the conformance table and golden files on a device. */
 
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type CaseOutcome, type ConformanceCase, runCase } from '../conformance/case.ts'
@@ -11,9 +11,10 @@ import { OptionError } from '../errors.ts'
 import { type DeviceName, openDevice } from '../open-device.ts'
 import type { SimOptions } from '../sim/device.ts'
 import { parseSafetensors } from '../tensor/safetensors.ts'
+import { checkMarkdown } from './check-report.ts'
 import { type DeviceOptions, openNamed } from './devices.ts'
-import { startProgress } from './progress.ts'
-import { digits, textTable } from './table.ts'
+import { startLog, startProgress } from './progress.ts'
+import { digits } from './table.ts'
 
 export interface CheckOptions extends DeviceOptions {
   /** Further golden files. */
@@ -22,10 +23,16 @@ export interface CheckOptions extends DeviceOptions {
   readonly op?: string | undefined
   /** Also larger shapes; on a simulator under each of its schedules. */
   readonly full?: boolean | undefined
+  /** File that receives the table by operation as Markdown. */
+  readonly save?: string | undefined
+  /** Names each case on stderr as it begins and tells how it ended: shows where a device hangs. */
+  readonly each?: boolean | undefined
 }
 
 export interface CheckReport {
   readonly device: string
+  /** What the device is, in a line. */
+  readonly explanation: string
   readonly passed: number
   readonly failed: number
   /** `worst`: largest error in units of what its gate allows; infinite where something is missing or not comparable. */
@@ -38,24 +45,28 @@ export interface CheckReport {
 export async function check(options: CheckOptions): Promise<CheckReport> {
   const rounds = roundsOf(options)
   const total = rounds.reduce((sum, round) => sum + round.cases.length, 0)
-  using progress = startProgress(total)
+  using progress = options.each === true ? startLog(total) : startProgress(total)
   const cases: CaseOutcome[] = []
-  let named = ''
+  let [named, explanation] = ['', '']
   for (const { cases: selected, schedule } of rounds) {
     await using device = await (schedule === undefined
       ? openNamed(options)
       : openDevice(options.device as DeviceName, schedule))
     named = device.name
+    explanation = device.explain().split('\n')[0]!
     const under = schedule === undefined ? '' : ` (schedule ${schedule.seed}, data lands ${schedule.landing})`
     for (const one of selected) {
       progress.at(cases.length, `${one.op}: ${one.name}`)
       const outcome = await runCase(device, one)
       cases.push({ ...outcome, name: outcome.name + under })
+      progress.ended?.(outcome.ok ? digits(outcome.worst) : `FAIL ${digits(outcome.worst)}`)
     }
   }
   const passed = cases.filter(({ ok }) => ok).length
   const leftOut = isSimulator(options) && options.op === undefined ? [wholeLayers] : []
-  return { device: named, passed, failed: cases.length - passed, cases, leftOut }
+  const report = { device: named, explanation, passed, failed: cases.length - passed, cases, leftOut }
+  if (options.save !== undefined) writeFileSync(options.save, checkMarkdown(report, options))
+  return report
 }
 
 /** Cases for one opening of the device. */
@@ -115,17 +126,4 @@ function ownGoldens(): string[] {
   if (!existsSync(folder)) return []
   const names = readdirSync(folder).filter(name => name.endsWith('.safetensors'))
   return names.sort().map(name => join(folder, name))
-}
-
-/** The report for people: a row a case, then the details of what failed. */
-export function checkText({ device, passed, failed, cases, leftOut }: CheckReport): string {
-  const rows = cases.map(({ name, ok, worst }) => [ok ? 'pass' : 'FAIL', digits(worst), name])
-  const details = cases.filter(({ ok }) => !ok).map(({ name, detail }) => `${name}\n  ${detail ?? 'no detail'}`)
-  return [
-    textTable({ head: ['', 'error / allowed', 'case'], align: 'lrl', rows }),
-    '',
-    ...(details.length === 0 ? [] : [...details, '']),
-    ...leftOut.map(what => `left out: ${what}`),
-    `${device}: ${passed} passed, ${failed} failed`,
-  ].join('\n')
 }

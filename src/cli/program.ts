@@ -6,7 +6,8 @@ import { targets } from '../emit/kernels.ts'
 import { indexLayoutNames } from '../model/dsa-cache.ts'
 import { type LatentLayoutName, latentLayouts } from '../tensor/cache-layout.ts'
 import { bench, benchText } from './bench.ts'
-import { check, checkText } from './check.ts'
+import { check } from './check.ts'
+import { checkText } from './check-report.ts'
 import { emit, emitText } from './emit.ts'
 import type { ExitCode } from './failure.ts'
 import { infoText, machineInfo } from './info.ts'
@@ -125,6 +126,8 @@ function checkCommand(finish: Finish): Command {
     .option('--golden <files...>', 'further results of FlashMLA, DeepGEMM or Hugging Face, as safetensors')
     .option('--op <name>', 'only the cases of one operation')
     .option('--full', 'also larger shapes, on a simulator under eight schedules: takes long there')
+    .option('--each', 'name each case on stderr as it begins, with its result and time when it has ended')
+    .option('--save <file>', 'write a table of the operations as Markdown')
     .addOption(jsonOption())
     .addOption(debugOption())
     .addHelpText(

@@ -8,7 +8,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { median } from '../src/bench/timing.ts'
-import { markdownTable, textTable } from '../src/cli/table.ts'
+import { markdownTable } from '../src/cli/table.ts'
 import { describeReport } from '../src/conformance/gate.ts'
 import { attentionNativeFp8, hopperFp8ScoreRounding } from '../src/conformance/gates.ts'
 import { seeded } from '../src/conformance/random.ts'
@@ -155,13 +155,15 @@ const cases: readonly Case[] = [
   { ...usual, early: true },
 ]
 const rows: string[][] = []
-for (const one of cases) rows.push(await measure(device, one))
+for (const one of cases) {
+  rows.push(await measure(device, one))
+  console.log(rows.at(-1)!.join('  '))
+}
 const table = {
   head: ['4096 tokens × 2048 entries', 'ms, median', 'TFLOP/s', 'ms, best', 'TFLOP/s'],
   align: 'lrrrr',
   rows,
 }
-console.log(textTable(table))
 const [, , folder] = process.argv
 if (folder !== undefined) {
   mkdirSync(folder, { recursive: true })

@@ -4,10 +4,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { nodeArgs, programFile } from '../../test/program.ts'
 import { parseSafetensors, writeSafetensors } from '../tensor/safetensors.ts'
 import { fromFloats, type Tensor } from '../tensor/tensor.ts'
 
-const main = fileURLToPath(new URL('main.ts', import.meta.url))
+const main = programFile('cli/main')
 const golden = (name: string): string => fileURLToPath(new URL(`../../test/golden/${name}`, import.meta.url))
 const layer = golden('hf_dsv32_layer.safetensors')
 
@@ -24,7 +25,7 @@ interface Finished {
 }
 
 function sparseMla(...args: string[]): Promise<Finished> {
-  const child = spawn(process.execPath, ['--import', 'tsx', main, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(process.execPath, [...nodeArgs, main, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
   let [stdout, stderr] = ['', '']
   child.stdout.on('data', data => (stdout += data))
   child.stderr.on('data', data => (stderr += data))
@@ -174,9 +175,10 @@ describe('check', () => {
     const files = [golden('deepgemm_mqa_logits.safetensors')]
     const finished = await sparseMla('check', '--device', 'cpu', '--op', 'remapIndices', '--golden', ...files, '--json')
     expect(finished.code).toBe(0)
-    const { device, passed, failed, cases, ...rest } = json(finished)
+    const { device, explanation, passed, failed, cases, ...rest } = json(finished)
     expect(rest).toEqual({ leftOut: [] })
     expect({ device, failed }).toEqual({ device: 'cpu', failed: 0 })
+    expect(explanation).toContain('WASM')
     expect(cases.length).toBe(passed)
     for (const { name, ok, worst } of cases)
       expect({ name, ok, worst: worst <= 1 }).toEqual({ name, ok: true, worst: true })

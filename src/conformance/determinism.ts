@@ -18,6 +18,7 @@ import { sameBits } from './gates.ts'
 import { poisoned } from './poison.ts'
 import { seeded } from './random.ts'
 
+/** Times that a case runs its call. */
 const runs = 20
 const random = seeded(2020)
 const keys = 70
@@ -63,10 +64,12 @@ const calls: Readonly<Record<string, (device: Device, into: Outputs) => object>>
   mergeStates: (device, into) => mergeStates(device, { ...states, into }),
 }
 
-async function repeated(device: Device, call: (device: Device, into: Outputs) => object): Promise<Verdict> {
-  const first = await collect(call(device, {}) as Outputs)
+/** The bits of a call on every device after the first, as on the first. */
+async function repeated(devices: readonly Device[], call: (device: Device, into: Outputs) => object): Promise<Verdict> {
+  const first = await collect(call(devices[0]!, {}) as Outputs)
   const reports: GateReport[] = []
-  for (let run = 1; run < runs; run++) {
+  for (const [run, device] of devices.entries()) {
+    if (run === 0) continue
     const blank = Object.entries(first).map(([name, t]) => [name, device.upload(poisoned(t.dtype, t.shape))] as const)
     const again = await collect(call(device, Object.fromEntries(blank)) as Outputs)
     for (const [name, t] of Object.entries(again)) reports.push(sameBits(t, first[name]!, `${name}, run ${run}`))
@@ -77,5 +80,8 @@ async function repeated(device: Device, call: (device: Device, into: Outputs) =>
 export const determinismCases: readonly ConformanceCase[] = Object.entries(calls).map(([op, call]) => ({
   op,
   name: `${runs} runs have the same bits`,
-  run: device => repeated(device, call),
+  run: device => repeated(new Array<Device>(runs).fill(device), call),
 }))
+
+/** The same calls once on each of several devices, such as simulators that differ in the order of their warps. */
+export const sameOnAll = (op: string, devices: readonly Device[]): Promise<Verdict> => repeated(devices, calls[op]!)

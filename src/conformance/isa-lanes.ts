@@ -10,7 +10,9 @@ type Bits = number | bigint
 
 /** A lane storage of `type` over the words that hold its bits. */
 function storage(type: Type, length: number): { lanes: Lanes; bits: Lanes } {
-  const lanes = new (typeInfo(type).lanes)(length)
+  const { lanes: storageOf, perLane } = typeInfo(type)
+  const elements = length * perLane
+  const lanes = new storageOf(new ArrayBuffer(elements * storageOf.BYTES_PER_ELEMENT), 0, elements)
   const reinterpreted = lanes instanceof Float32Array || lanes instanceof Int32Array
   return { lanes, bits: reinterpreted ? new Uint32Array(lanes.buffer as ArrayBuffer) : lanes }
 }

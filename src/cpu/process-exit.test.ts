@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
+import { nodeArgs, programFile } from '../../test/program.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 
@@ -9,8 +10,8 @@ function run(threads: number, program: string) {
   const { status, signal, stdout, stderr } = spawnSync(
     process.execPath,
     [
-      ...['--import', 'tsx', '--input-type=module', '--eval'],
-      `import { openDevice, sparsePrefill, slots, zeros } from './src/index.ts'
+      ...[...nodeArgs, '--input-type=module', '--eval'],
+      `import { openDevice, sparsePrefill, slots, zeros } from '${programFile('index')}'
        const device = await openDevice('cpu', { threads: ${threads} })
        const values = zeros('f32', [4, 1, 16, 512])
        const cache = { format: 'plain', values, scaleBlock: 0, layer: 0 }

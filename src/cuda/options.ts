@@ -11,7 +11,7 @@ export interface CudaOptions {
   readonly debug?: boolean
   /**
    * Kernels that are written for it may start while the one ahead still runs (programmatic dependent launch): a few
-   * microseconds less between short kernels. Default false.
+   * microseconds less between short kernels, the same bits. Default true.
    */
   readonly overlap?: boolean
 }
@@ -35,7 +35,7 @@ export function checkCudaOptions(options: CudaSetup): Required<CudaOptions> {
       given: 'an unknown option',
       allowed: `one of ${known.slice(0, -1).join(', ')}`,
     })
-  const { scratchBytes = 1 << 30, debug = false, overlap = false } = options
+  const { scratchBytes = 1 << 30, debug = false, overlap = true } = options
   if (!Number.isInteger(scratchBytes) || scratchBytes < leastScratch || scratchBytes > mostScratch)
     throw new ValueError({
       where,

@@ -75,17 +75,20 @@ export function attendRow(into: AttentionReference, row: number, attention: Atte
   into.sums[row] = l
   into.lse[row] = m + Math.log(l)
   const dim = into.shape.at(-1)!
-  for (let c = 0; c < dim; c++) {
-    let [sum, abs, weighted] = [0, 0, 0]
-    for (const [j, v] of values.entries()) {
+  const ofRow = (sums: Float64Array): Float64Array => sums.subarray(row * dim, (row + 1) * dim).fill(0)
+  const [out, weighted, absValues] = [ofRow(into.out), ofRow(into.weighted), ofRow(into.absValues)]
+  for (let j = 0; j < values.length; j++) {
+    const [weight, v] = [p[j]!, values[j]!]
+    for (let c = 0; c < dim; c++) {
       const x = v[c]!
-      sum += p[j]! * x
-      weighted += p[j]! * Math.abs(x)
-      abs += Math.abs(x)
+      out[c]! += weight * x
+      weighted[c]! += weight * Math.abs(x)
+      absValues[c]! += Math.abs(x)
     }
-    into.out[row * dim + c] = sum / denominator
-    into.weighted[row * dim + c] = weighted / denominator
-    into.absValues[row * dim + c] = abs
+  }
+  for (let c = 0; c < dim; c++) {
+    out[c]! /= denominator
+    weighted[c]! /= denominator
   }
 }
 

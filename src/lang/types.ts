@@ -3,15 +3,13 @@
  * which operations exist; values of different types never mix.
  */
 
-/** Two f32 of every lane, the low one first. */
-class PairLanes extends Float32Array {
-  constructor(length: number) {
-    super(2 * length)
-  }
-}
-
 /** One 32-lane register of the simulator. */
 export type Lanes = Float32Array | Int32Array | Uint32Array | Uint16Array | Uint8Array | BigUint64Array
+
+type LaneStorage = {
+  readonly BYTES_PER_ELEMENT: number
+  new (buffer: ArrayBuffer, byteOffset: number, length: number): Lanes
+}
 
 interface TypeInfo {
   /** PTX register declaration. */
@@ -19,7 +17,9 @@ interface TypeInfo {
   /** Suffix in instruction names. */
   readonly suffix: string
   readonly bits: 1 | 16 | 32 | 64
-  readonly lanes: new (length: number) => Lanes
+  readonly lanes: LaneStorage
+  /** Elements of a lane there: two of `f32x2`, the low one first. */
+  readonly perLane: 1 | 2
   /** WGSL type, where WebGPU has one. */
   readonly wgsl: string | undefined
 }
@@ -45,18 +45,18 @@ export type Type =
   | 'f32x2'
 
 const info: Readonly<Record<Type, TypeInfo>> = {
-  pred: { register: '.pred', suffix: 'pred', bits: 1, lanes: Uint8Array, wgsl: 'bool' },
-  u32: { register: '.b32', suffix: 'u32', bits: 32, lanes: Uint32Array, wgsl: 'u32' },
-  i32: { register: '.b32', suffix: 's32', bits: 32, lanes: Int32Array, wgsl: 'i32' },
-  u64: { register: '.b64', suffix: 'u64', bits: 64, lanes: BigUint64Array, wgsl: undefined },
-  offset: { register: '.b64', suffix: 'u64', bits: 64, lanes: BigUint64Array, wgsl: 'u32' },
-  f32: { register: '.f32', suffix: 'f32', bits: 32, lanes: Float32Array, wgsl: 'f32' },
-  b16: { register: '.b16', suffix: 'b16', bits: 16, lanes: Uint16Array, wgsl: undefined },
-  f16x2: { register: '.b32', suffix: 'f16x2', bits: 32, lanes: Uint32Array, wgsl: undefined },
-  bf16x2: { register: '.b32', suffix: 'bf16x2', bits: 32, lanes: Uint32Array, wgsl: undefined },
-  e4m3x2: { register: '.b16', suffix: 'e4m3x2', bits: 16, lanes: Uint16Array, wgsl: undefined },
-  e4m3x4: { register: '.b32', suffix: 'b32', bits: 32, lanes: Uint32Array, wgsl: undefined },
-  f32x2: { register: '.b64', suffix: 'f32x2', bits: 64, lanes: PairLanes, wgsl: undefined },
+  pred: { register: '.pred', suffix: 'pred', bits: 1, lanes: Uint8Array, perLane: 1, wgsl: 'bool' },
+  u32: { register: '.b32', suffix: 'u32', bits: 32, lanes: Uint32Array, perLane: 1, wgsl: 'u32' },
+  i32: { register: '.b32', suffix: 's32', bits: 32, lanes: Int32Array, perLane: 1, wgsl: 'i32' },
+  u64: { register: '.b64', suffix: 'u64', bits: 64, lanes: BigUint64Array, perLane: 1, wgsl: undefined },
+  offset: { register: '.b64', suffix: 'u64', bits: 64, lanes: BigUint64Array, perLane: 1, wgsl: 'u32' },
+  f32: { register: '.f32', suffix: 'f32', bits: 32, lanes: Float32Array, perLane: 1, wgsl: 'f32' },
+  b16: { register: '.b16', suffix: 'b16', bits: 16, lanes: Uint16Array, perLane: 1, wgsl: undefined },
+  f16x2: { register: '.b32', suffix: 'f16x2', bits: 32, lanes: Uint32Array, perLane: 1, wgsl: undefined },
+  bf16x2: { register: '.b32', suffix: 'bf16x2', bits: 32, lanes: Uint32Array, perLane: 1, wgsl: undefined },
+  e4m3x2: { register: '.b16', suffix: 'e4m3x2', bits: 16, lanes: Uint16Array, perLane: 1, wgsl: undefined },
+  e4m3x4: { register: '.b32', suffix: 'b32', bits: 32, lanes: Uint32Array, perLane: 1, wgsl: undefined },
+  f32x2: { register: '.b64', suffix: 'f32x2', bits: 64, lanes: Float32Array, perLane: 2, wgsl: undefined },
 }
 
 /** What a lane of each type is in JavaScript. */

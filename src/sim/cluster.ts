@@ -11,6 +11,7 @@ import type { Counters } from './counters.ts'
 import type { Card } from './estimate.ts'
 import type { Findings } from './finding.ts'
 import type { GlobalMemory } from './memory.ts'
+import { RegisterFile } from './register-file.ts'
 import type { Accessor } from './shadow.ts'
 import type { TensorMapEntry } from './tensor-copy.ts'
 import { TensorPipe } from './tensor-pipe.ts'
@@ -57,6 +58,8 @@ export class Cluster {
   /** Estimated times, when a timeline was asked for. */
   readonly timing: Timing | undefined
   readonly tensorPipe: TensorPipe = new TensorPipe()
+  /** Of all warps. */
+  readonly registers: RegisterFile = new RegisterFile()
   private readonly pending: Pending[] = []
   /** Latest accesses of each block's shared memory from other blocks. */
   private readonly remote = new Map<Block, Accessor[]>()

@@ -1,18 +1,18 @@
 /** Immediates as registers. */
 
-import { type Lanes, type Type, typeInfo } from '../lang/types.ts'
+import type { Immediate } from '../lang/ir.ts'
+import type { Lanes } from '../lang/types.ts'
+import { RegisterFile } from './register-file.ts'
 
-const lanes = 32
-
-const constants = new Map<string, Lanes>()
+const constants = new WeakMap<Immediate, Lanes>()
+const file = new RegisterFile()
 
 /** An immediate as a register that holds it in every lane. */
-export function constant(type: Type, value: number | bigint): Lanes {
-  const key = `${type} ${Object.is(value, -0) ? '-0' : value}`
-  let filled = constants.get(key)
+export function constant(immediate: Immediate): Lanes {
+  let filled = constants.get(immediate)
   if (filled === undefined) {
-    filled = new (typeInfo(type).lanes)(lanes).fill(value as never)
-    constants.set(key, filled)
+    filled = file.make(immediate.type).fill(immediate.value as never)
+    constants.set(immediate, filled)
   }
   return filled
 }

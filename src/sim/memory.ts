@@ -23,6 +23,7 @@ const lineBytes = 128
 export class GlobalBuffer {
   readonly name: string
   readonly base: bigint
+  readonly end: bigint
   readonly bytes: Uint8Array
   readonly shadow: Shadow
   private readonly touched: Uint8Array
@@ -30,6 +31,7 @@ export class GlobalBuffer {
   constructor(name: string, base: bigint, bytes: Uint8Array, findings: Findings) {
     this.name = name
     this.base = base
+    this.end = base + BigInt(bytes.byteLength)
     this.bytes = bytes
     this.shadow = new Shadow(name, 'global', bytes.byteLength, findings)
     this.touched = new Uint8Array(Math.ceil(bytes.byteLength / lineBytes))
@@ -42,7 +44,8 @@ export class GlobalBuffer {
 
   /** Bytes of the lines touched since the last call. */
   takeTouched(): number {
-    const lines = this.touched.reduce((sum, mark) => sum + mark, 0)
+    let lines = 0
+    for (const mark of this.touched) lines += mark
     this.touched.fill(0)
     return lines * lineBytes
   }
@@ -58,6 +61,8 @@ export class GlobalMemory {
   private readonly buffers = new Map<bigint, GlobalBuffer>()
   private readonly findings: Findings
   private next = 0x10_0000_0000n
+  /** Where the last access was: the next one is mostly there too. */
+  private last: GlobalBuffer | undefined
 
   constructor(findings: Findings) {
     this.findings = findings
@@ -73,6 +78,7 @@ export class GlobalMemory {
 
   remove(buffer: GlobalBuffer): void {
     this.buffers.delete(buffer.base)
+    if (this.last === buffer) this.last = undefined
   }
 
   /** Bytes of the lines touched since the last call. */
@@ -92,9 +98,7 @@ export class GlobalMemory {
     site: Site,
     alignment: number = bytes <= 32 ? bytes : 1,
   ): { readonly buffer: GlobalBuffer; readonly offset: number } | undefined {
-    let buffer: GlobalBuffer | undefined
-    for (const candidate of this.buffers.values())
-      if (candidate.base <= address && (buffer === undefined || candidate.base > buffer.base)) buffer = candidate
+    const buffer = this.bufferAt(address)
     const offset = buffer === undefined ? -1 : Number(address - buffer.base)
     if (buffer !== undefined && offset + bytes <= buffer.bytes.byteLength) {
       if (offset % alignment !== 0)
@@ -106,6 +110,16 @@ export class GlobalMemory {
       buffer === undefined ? `address ${address}` : `${buffer.name} byte ${offset} of ${buffer.bytes.byteLength}`
     this.findings.report('out-of-bounds', `access of ${bytes} bytes at ${where}`, site)
     return undefined
+  }
+
+  /** The last buffer that begins at or before an address. */
+  private bufferAt(address: bigint): GlobalBuffer | undefined {
+    if (this.last !== undefined && address >= this.last.base && address < this.last.end) return this.last
+    let buffer: GlobalBuffer | undefined
+    for (const candidate of this.buffers.values())
+      if (candidate.base <= address && (buffer === undefined || candidate.base > buffer.base)) buffer = candidate
+    this.last = buffer
+    return buffer
   }
 }
 
@@ -120,19 +134,19 @@ export class SharedMemory {
   readonly bytes: Uint8Array
   readonly view: DataView
   readonly shadow: Shadow
-  /** By word: the same places are accessed again and again. */
-  private readonly views: (DataView | undefined)[]
+  /** By kilobyte and word: the same places are accessed again and again. */
+  private readonly views: (DataView[] | undefined)[] = []
 
   constructor(block: number, bytes: number, findings: Findings) {
     this.bytes = new Uint8Array(bytes)
     this.view = new DataView(this.bytes.buffer)
     this.shadow = new Shadow(`shared memory of block ${block}`, 'shared', bytes, findings)
-    this.views = new Array<DataView | undefined>(Math.ceil(bytes / 4))
   }
 
   /** The bytes from `start` on. */
   viewAt(start: number): DataView {
     if (start % 4 !== 0) return new DataView(this.bytes.buffer, start)
-    return (this.views[start >> 2] ??= new DataView(this.bytes.buffer, start))
+    const near = (this.views[start >> 10] ??= [])
+    return (near[(start >> 2) & 255] ??= new DataView(this.bytes.buffer, start))
   }
 }

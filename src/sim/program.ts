@@ -5,7 +5,7 @@
 
 import type { Inst, Node, Register } from '../lang/ir.ts'
 import type { Lanes } from '../lang/types.ts'
-import { pureStep } from './pure.ts'
+import { binary, pureStep, ternary, unary } from './pure.ts'
 import type { Warp } from './warp.ts'
 
 const lanes = 32
@@ -15,8 +15,17 @@ export function* run(warp: Warp, nodes: readonly Node[]): Generator<void, void> 
   for (const node of nodes) {
     switch (node.kind) {
       case 'inst':
-        if (node.record.lane === undefined) yield* execute(warp, node)
-        else {
+        if (node.record.lane === undefined) {
+          if (warp.timer?.drains(node)) yield
+          begin(warp, node)
+          while (node.record.run!(warp) === false) {
+            blocked(warp, node)
+            yield
+            warp.begin(node)
+          }
+          finish(warp, node)
+          if (node.record.effect === 'sync' || warp.timer !== undefined) yield
+        } else {
           compute(warp, node)
           if (warp.timer !== undefined) yield
         }
@@ -86,51 +95,45 @@ function* repeat(warp: Warp, body: readonly Node[], again: Register): Generator<
 
 /** A pure instruction: each active lane by itself. */
 function compute(warp: Warp, inst: Inst): void {
-  const { d: target, inputs, lane, elements, reads } = pureStep(inst)
+  const step = pureStep(inst)
   if (warp.matrix.busy) warp.matrix.checkTouched(inst, inst.site)
   if (warp.tensor.busy) warp.tensor.checkTouched(inst)
-  warp.matrix.assigned(target as Register)
-  const d = warp.lanesOf(target) as { [lane: number]: unknown }
-  const { mask } = warp
-  const shift = elements === 64 ? 1 : 0
+  warp.matrix.assigned(step.d)
+  const { inputs } = step
+  const d = warp.lanesOf(step.d)
   const a = warp.lanesOf(inputs[0]!)
-  if (inputs.length === 1) {
-    for (let i = 0; i < elements; i++) if ((mask >>> (i >> shift)) & 1) d[i] = lane(a[i]!)
-  } else if (inputs.length === 2) {
-    const b = warp.lanesOf(inputs[1]!)
-    for (let i = 0; i < elements; i++) if ((mask >>> (i >> shift)) & 1) d[i] = lane(a[i]!, b[i]!)
-  } else {
-    const b = warp.lanesOf(inputs[1]!)
-    const c = warp.lanesOf(inputs[2]!)
-    for (let i = 0; i < elements; i++) if ((mask >>> (i >> shift)) & 1) d[i] = lane(a[i]!, b[i]!, c[i]!)
-  }
+  if (inputs.length === 1) unary(step, d, a, warp.mask)
+  else if (inputs.length === 2) binary(step, d, a, warp.lanesOf(inputs[1]!), warp.mask)
+  else ternary(step, d, a, warp.lanesOf(inputs[1]!), warp.lanesOf(inputs[2]!), warp.mask)
   warp.block.counters.count(inst.record)
-  warp.block.counters.registerReads += reads
+  warp.block.counters.registerReads += step.reads
   warp.timer?.executed(inst)
 }
 
-function* execute(warp: Warp, inst: Inst): Generator<void, void> {
+/** Any other instruction, before it runs for the first time. */
+function begin(warp: Warp, inst: Inst): void {
   const { record } = inst
-  if (warp.timer?.drains(inst)) yield
   warp.begin(inst)
   warp.missing = undefined
   if (record.convergent !== undefined && warp.mask !== everyLane)
     warp.report('divergence', `${record.name} needs all lanes of the warp; only some are active here`)
-  const ordinary = record.cost.unit !== 'tensor'
-  if (ordinary && warp.matrix.busy) warp.matrix.checkTouched(inst, inst.site)
+  if (record.cost.unit !== 'tensor' && warp.matrix.busy) warp.matrix.checkTouched(inst, inst.site)
   if (warp.tensor.busy) warp.tensor.checkTouched(inst)
-  while (record.run!(warp) === false) {
-    warp.timer?.blocked()
-    warp.waiting = { what: record.name, missing: warp.missing, site: inst.site }
-    yield
-    warp.begin(inst)
-  }
+}
+
+/** It must wait for others. */
+function blocked(warp: Warp, { record, site }: Inst): void {
+  warp.timer?.blocked()
+  warp.waiting = { what: record.name, missing: warp.missing, site }
+}
+
+function finish(warp: Warp, inst: Inst): void {
+  const { record } = inst
   warp.end()
-  if (ordinary) warp.matrix.assignedBy(inst)
+  if (record.cost.unit !== 'tensor') warp.matrix.assignedBy(inst)
   warp.block.counters.count(record)
   warp.time += BigInt(Math.ceil(record.cost.cycles))
   warp.timer?.executed(inst)
-  if (record.effect === 'sync' || warp.timer !== undefined) yield
 }
 
 function copy(warp: Warp, to: Lanes, from: Lanes): void {

@@ -6,6 +6,7 @@
 import type { Site } from '../lang/ir.ts'
 import type { Clock, FencedSpace } from './clock.ts'
 import type { Findings } from './finding.ts'
+import { nextPage, type Reader, ShadowPages, unitOf } from './shadow-pages.ts'
 
 /** Who accesses: a warp at its current step, or an asynchronous operation started by a warp. */
 export interface Accessor {
@@ -28,18 +29,12 @@ export interface Accessor {
 /** What an access does; `update` is an atomic read and write. */
 export type AccessKind = 'read' | 'write' | 'update'
 
-interface Reader {
-  readonly by: Accessor
-  readonly next: Reader | undefined
-}
-
 /** The last write of each byte, and the reads and atomic updates since then. */
 export class Shadow {
   private readonly space: string
   private readonly kind: FencedSpace
   private readonly findings: Findings
-  private readonly writers: (Accessor | undefined)[]
-  private readonly readers: (Reader | undefined)[]
+  private readonly pages: ShadowPages
   /** The last update of each actor, for the few bytes that are updated at all. */
   private readonly updaters = new Map<number, Accessor[]>()
 
@@ -47,49 +42,56 @@ export class Shadow {
     this.space = space
     this.kind = kind
     this.findings = findings
-    this.writers = new Array<Accessor | undefined>(bytes)
-    this.readers = new Array<Reader | undefined>(bytes)
+    this.pages = new ShadowPages(bytes)
   }
 
   read(by: Accessor, start: number, bytes: number): void {
+    const end = start + bytes
+    for (let from = start; from < end; from = nextPage(from))
+      if (!this.readInPage(by, from, Math.min(end, nextPage(from)))) return
+  }
+
+  /** Reads bytes of one page; false at the first that nothing wrote. */
+  private readInPage(by: Accessor, from: number, to: number): boolean {
+    const page = this.pages.find(from, to)
+    if (page === undefined) return this.unwritten(by, from, 'read')
+    const { writers, readers, shift } = page
     let lastWriter: Accessor | undefined
     let lastFirst: Reader | undefined
     let lastReader: Reader | undefined
-    for (let at = start; at < start + bytes; at++) {
-      const writer = this.writers[at]
-      if (writer === undefined) {
-        this.findings.report('uninitialized-read', `${this.space} byte ${at} is read before anything wrote it`, by.site)
-        return
-      }
+    for (let at = from, unit = unitOf(page, from); at < to; at += 1 << shift, unit++) {
+      const first = readers[unit]
+      // Another lane of the same instruction was here.
+      if (first !== undefined && first.by === by) continue
+      const writer = writers[unit]
+      if (writer === undefined) return this.unwritten(by, at, 'read')
       // Neighbours were mostly written and read together.
       if (writer !== lastWriter && !sameActor(writer, by)) this.checkAfter(writer, by, at, 'read')
       lastWriter = writer
       if (this.updaters.size > 0) this.checkUpdaters(by, at, 'read')
-      const first = this.readers[at]
       if (lastReader === undefined || first !== lastFirst) {
         if (first === undefined || !(sameActor(first.by, by) || sameStream(first.by, by)))
           lastReader = { by, next: first }
         else lastReader = first.by.stamp === by.stamp ? first : { by, next: first.next }
         lastFirst = first
       }
-      this.readers[at] = lastReader
+      readers[unit] = lastReader
     }
+    return true
   }
 
   /** An atomic read and write: unordered with other updates, ordered like a write with everything else. */
   update(by: Accessor, start: number, bytes: number): void {
     for (let at = start; at < start + bytes; at++) {
-      const writer = this.writers[at]
+      const page = this.pages.find(at, at + 1)
+      const unit = page === undefined ? 0 : unitOf(page, at)
+      const writer = page?.writers[unit]
       if (writer === undefined) {
-        this.findings.report(
-          'uninitialized-read',
-          `${this.space} byte ${at} is updated before anything wrote it`,
-          by.site,
-        )
+        this.unwritten(by, at, 'updated')
         return
       }
       if (!sameActor(writer, by)) this.checkAfter(writer, by, at, 'updated')
-      this.checkReaders(by, at, 'updated')
+      this.checkReaders(page!.readers[unit], by, at, 'updated')
       const others = this.updaters.get(at)
       if (others === undefined) this.updaters.set(at, [by])
       else {
@@ -100,33 +102,50 @@ export class Shadow {
   }
 
   write(by: Accessor, start: number, bytes: number): void {
-    for (let at = start; at < start + bytes; at++) {
-      const writer = this.writers[at]
+    const end = start + bytes
+    for (let from = start; from < end; from = nextPage(from)) this.writeInPage(by, from, Math.min(end, nextPage(from)))
+  }
+
+  private writeInPage(by: Accessor, from: number, to: number): void {
+    const page = this.pages.make(from, to)
+    const { writers, readers, shift } = page
+    for (let at = from, unit = unitOf(page, from); at < to; at += 1 << shift, unit++) {
+      const writer = writers[unit]
       if (writer !== undefined && !sameActor(writer, by)) this.checkAfter(writer, by, at, 'overwritten')
-      this.checkReaders(by, at, 'overwritten')
+      this.checkReaders(readers[unit], by, at, 'overwritten')
+      // Where bytes are updated, units are bytes.
       if (this.updaters.size > 0) {
         this.checkUpdaters(by, at, 'overwritten')
         this.updaters.delete(at)
       }
-      this.writers[at] = by
-      this.readers[at] = undefined
+      writers[unit] = by
+      readers[unit] = undefined
     }
   }
 
   /** Marks bytes as written without an accessor: inputs that were there before the launch. */
   initialize(start: number, bytes: number, by: Accessor): void {
-    this.writers.fill(by, start, start + bytes)
+    const end = start + bytes
+    for (let from = start; from < end; from = nextPage(from)) {
+      const to = Math.min(end, nextPage(from))
+      const page = this.pages.make(from, to)
+      page.writers.fill(by, unitOf(page, from), unitOf(page, to - 1) + 1)
+    }
   }
 
   /** Stamps everything written so far as `by`, and forgets the reads. */
   settle(by: Accessor): void {
-    for (let at = 0; at < this.writers.length; at++) if (this.writers[at] !== undefined) this.writers[at] = by
-    this.readers.fill(undefined)
+    this.pages.settle(by)
     this.updaters.clear()
   }
 
-  private checkReaders(later: Accessor, at: number, verb: string): void {
-    for (let reader = this.readers[at]; reader !== undefined; reader = reader.next)
+  private unwritten(by: Accessor, at: number, verb: string): false {
+    this.findings.report('uninitialized-read', `${this.space} byte ${at} is ${verb} before anything wrote it`, by.site)
+    return false
+  }
+
+  private checkReaders(first: Reader | undefined, later: Accessor, at: number, verb: string): void {
+    for (let reader = first; reader !== undefined; reader = reader.next)
       if (!precedes(reader.by, later)) this.race(reader.by, later, at, verb, 'read it')
       else if (later.proxy === 'async') this.checkReadFence(reader.by, later, at)
   }

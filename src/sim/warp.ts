@@ -3,7 +3,7 @@
 import { type Inst, isRegister, type Node, type Operand, type Register, type Site } from '../lang/ir.ts'
 import type { CopyEngine, Machine, MachineBarrier, Space, ThreadCopies, WarpgroupMultiply } from '../lang/machine.ts'
 import type { Mods } from '../lang/record.ts'
-import { type Lanes, typeInfo } from '../lang/types.ts'
+import type { Lanes } from '../lang/types.ts'
 import type { Block } from './block.ts'
 import { Clock } from './clock.ts'
 import { constant } from './constant.ts'
@@ -238,8 +238,14 @@ export class Warp implements Machine {
 
   /** Lane storage of a register, or of a constant. */
   lanesOf(operand: Operand): Lanes {
-    if (!isRegister(operand)) return constant(operand.type, operand.value)
-    return (this.registers[operand.id] ??= new (typeInfo(operand.type).lanes)(lanes))
+    if (!isRegister(operand)) return constant(operand)
+    return this.registers[operand.id] ?? this.newRegister(operand)
+  }
+
+  private newRegister({ id, type }: Register): Lanes {
+    const made = this.block.cluster.registers.make(type)
+    this.registers[id] = made
+    return made
   }
 
   private touch(kind: AccessKind, space: Space, address: number | bigint, bytes: number): DataView {

@@ -38,7 +38,8 @@ export class Tensor<D extends Dtype = Dtype> extends TensorView<D, Tensor<D>> {
     const codes = this.codes()
     if (dtypeInfo[this.dtype].kind === 'float' && this.dtype !== 'f64')
       return decodeArray(this.dtype as FloatDtype, codes as StorageOf<FloatDtype>)
-    return Float32Array.from(codes as ArrayLike<number>, Number)
+    if (codes instanceof BigInt64Array || codes instanceof BigUint64Array) return Float32Array.from(codes, Number)
+    return new Float32Array(codes)
   }
 
   /** A contiguous tensor with its own storage; the array class is the dtype's, never a subclass such as Buffer. */
@@ -102,4 +103,4 @@ export const fromFloats = <D extends FloatDtype>(
   shape: Shape,
   values: ArrayLike<number>,
   dims?: readonly string[],
-): Tensor<D> => tensor(dtype, shape, encodeArray(dtype, Float32Array.from(values)), dims)
+): Tensor<D> => tensor(dtype, shape, encodeArray(dtype, new Float32Array(values)), dims)

@@ -3,6 +3,9 @@
  * (t / 32) + (t mod 32) / 4 and r + 8 of every accumulator; the four threads of a quad share them.
  *
  *   p_j = 2^(c s_j - M)     M only rises when c s_j exceeds it by more than 8, row by row: O, l and p stay far from overflow
+ *
+ * The fused multiply-add does not round c s_j, M is rounded: where M is huge the two may lie further apart than 8, so the
+ * products are then rounded first.
  */
 
 import type { Accumulator } from '../../lang/accumulator.ts'
@@ -18,6 +21,8 @@ type F32 = Val<'f32'>
 const unset = -1e30
 /** log2 units that a score may exceed M by. */
 const slack = 8
+/** From here on a rounded c s differs from the exact one by more than `slack`. */
+const farAway = 2 ** 28
 
 export const rowHalves = [0, 1] as const
 
@@ -31,9 +36,12 @@ export class RowStates {
   /** This thread's first row. */
   readonly row: U32
   private readonly k: KernelBuilder
+  /** 1 while M of a row of the warp is that far from 0. */
+  private readonly far: Var<'u32'>
 
   constructor(k: KernelBuilder) {
     this.k = k
+    this.far = k.var('u32', 0)
     this.reference = [k.var('f32', 0), k.var('f32', 0)]
     this.sum = [k.var('f32', 0), k.var('f32', 0)]
     this.top = [k.var('f32', 0), k.var('f32', 0)]
@@ -62,6 +70,8 @@ export class RowStates {
   /** Makes `next` the reference; what sums and O are multiplied by. */
   private raise(next: readonly F32[]): readonly F32[] {
     const { k } = this
+    const furthest = next[0]!.abs().max(next[1]!.abs())
+    this.far.set(k.any(furthest.ge(farAway)).select(k.const('u32', 1), 0))
     return rowHalves.map(h => {
       const alpha = k.exp2(this.reference[h].sub(next[h]!))
       this.sum[h].set(this.sum[h].mul(alpha))
@@ -97,10 +107,15 @@ export class RowStates {
       })
       this.raise(next).forEach((factor, h) => alpha[h]!.set(factor))
     })
+    const factor = k.var('f32', c)
+    k.whenUniform(this.far.ne(0), () => {
+      for (let j = 0; j < scores.length; j++) scores.set(j, scores.get(j).mul(c))
+      factor.set(1)
+    })
     for (const h of rowHalves) {
       const below = this.reference[h].neg()
       const weights = indicesOf(scores, h).map(j => {
-        const weight = k.exp2(scores.get(j).fma(c, below))
+        const weight = k.exp2(scores.get(j).fma(factor, below))
         scores.set(j, weight)
         return weight
       })

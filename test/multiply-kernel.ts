@@ -1,7 +1,7 @@
 /** One warpgroup that multiplies tiles of small integers, for tests. */
 
 import { encodeArray } from '../src/dtypes/convert.ts'
-import type { Accumulator, Operand, OperandB } from '../src/lang/accumulator.ts'
+import type { Accumulator, Operand } from '../src/lang/accumulator.ts'
 import type { KernelBuilder } from '../src/lang/builder.ts'
 import type { MatrixDtype } from '../src/lang/isa/wgmma.ts'
 import { type Kernel, kernel } from '../src/lang/kernel.ts'
@@ -85,7 +85,7 @@ export function runMultiply(
   return { ...result, out, a: floats[0]!, b: floats[1]! }
 }
 
-export const once = (k: KernelBuilder, d: Accumulator, a: Operand, b: OperandB, options = {}): void => {
+export const once = (k: KernelBuilder, d: Accumulator, a: Operand, b: Operand, options = {}): void => {
   k.warpgroup.fence()
   d.multiply(a, b, options)
   k.warpgroup.commit()

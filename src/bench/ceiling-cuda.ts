@@ -19,7 +19,7 @@ const rowBytes = 128
 const rounds = 8192
 
 const traceMultiply = specialize(({ dtype }: { readonly dtype: MatrixDtype }): Kernel => {
-  const depth = dtype === 'bf16' ? rowBytes / 2 : rowBytes
+  const depth = dtype === 'e4m3' ? rowBytes : rowBytes / 2
   const params = {
     a: tensorMap({ dtype, box: [depth, rows], swizzle: 128 }, 'A [128, depth]'),
     b: tensorMap({ dtype, box: [depth, columns], swizzle: 128 }, 'B [256, depth]'),

@@ -9,7 +9,7 @@ import type { CudaContext } from './context.ts'
 
 export const tensorMapBytes = 128
 
-const dataTypes: Readonly<Record<TensorMapParam['dtype'], number>> = { e4m3: 0, f32: 7, bf16: 9 }
+const dataTypes: Readonly<Record<TensorMapParam['dtype'], number>> = { e4m3: 0, f16: 6, f32: 7, bf16: 9 }
 const swizzles: Readonly<Record<TensorMapParam['swizzle'], number>> = { 0: 0, 32: 1, 64: 2, 128: 3 }
 const promote256 = 3
 const granule = 16

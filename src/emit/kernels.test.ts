@@ -125,6 +125,7 @@ describe.runIf(hasPtxas)('ptxas accepts every kernel, without spills or lost per
 
   test.each(['sm_90a', 'sm_100a'] as const)(
     'and every role of %s that moves registers alone, under its own',
+    { timeout: 300_000 },
     async target => {
       const roles = listedKernels.flatMap(listed => {
         const traced = traceListed(listed, target)

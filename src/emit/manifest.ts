@@ -67,6 +67,7 @@ export interface Manifest {
 const dataTypes = {
   e4m3: 'CU_TENSOR_MAP_DATA_TYPE_UINT8',
   bf16: 'CU_TENSOR_MAP_DATA_TYPE_BFLOAT16',
+  f16: 'CU_TENSOR_MAP_DATA_TYPE_FLOAT16',
   f32: 'CU_TENSOR_MAP_DATA_TYPE_FLOAT32',
 } as const
 

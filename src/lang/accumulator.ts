@@ -12,7 +12,10 @@ import type { SmemTile } from './smem-tile.ts'
 import { immediate, type Trace } from './trace.ts'
 import { type Arg, operandOf, Val } from './value.ts'
 
-/** An operand of a multiply: a tile's stage, from a row and a column on. */
+/**
+ * An operand of a multiply: a tile's stage, from a row and a column on; transposed when its rows are K (as V of
+ * attention), which 16-bit types allow.
+ */
 export interface Operand {
   readonly tile: SmemTile
   readonly stage?: Arg<'u32'>
@@ -20,10 +23,6 @@ export interface Operand {
   readonly row?: number
   /** First column, a multiple of 32 bytes; of a transposed operand, the first of a panel. */
   readonly column?: number
-}
-
-/** B; transposed when its rows are K (as V of attention), which 16-bit types allow. */
-export interface OperandB extends Operand {
   readonly transposed?: boolean
 }
 
@@ -81,17 +80,19 @@ export class Accumulator {
    *
    * @throws KernelError when dtypes differ, or the operands end before the depth
    */
-  multiply(a: Operand | Fragments, b: OperandB, { accumulate = false, depth }: MultiplyOptions = {}): void {
+  multiply(a: Operand | Fragments, b: Operand, { accumulate = false, depth }: MultiplyOptions = {}): void {
     const { trace } = this
     const dtype = a instanceof Fragments ? a.dtype : a.tile.dtype
     const k = kStep[dtype]
-    const own = a instanceof Fragments ? a.depth : a.tile.columns - (a.column ?? 0)
+    const aTransposed = !(a instanceof Fragments) && a.transposed === true
+    const own = a instanceof Fragments ? a.depth : depthOf(a)
     const total = depth ?? own
     const transposed = b.transposed === true
-    this.check(dtype, own, total, b)
+    this.check(dtype, own, total, a, b)
     const n = this.n / this.parts
-    const record = wgmma({ dtype, n, a: a instanceof Fragments ? 'registers' : 'shared', bTransposed: transposed })
-    const stepA = a instanceof Fragments ? (step: number) => a.step(step) : kMajor(a, k)
+    const inRegisters = a instanceof Fragments
+    const record = wgmma({ dtype, n, a: inRegisters ? 'registers' : 'shared', aTransposed, bTransposed: transposed })
+    const stepA = inRegisters ? (step: number) => a.step(step) : aTransposed ? mnMajor(a, k) : kMajor(a, k)
     for (let part = 0; part < this.parts; part++) {
       const some = { ...b, [transposed ? 'column' : 'row']: ((transposed ? b.column : b.row) ?? 0) + part * n }
       const stepB = transposed ? mnMajor(some, k) : kMajor(some, k)
@@ -116,20 +117,27 @@ export class Accumulator {
     )
   }
 
-  private check(dtype: MatrixDtype, own: number, total: number, b: OperandB): void {
+  private check(dtype: MatrixDtype, own: number, total: number, a: Operand | Fragments, b: Operand): void {
     const { tile, row = 0, column = 0, transposed = false } = b
     const fail = (what: string): never => {
       throw this.trace.error(`a multiply of ${dtype} with ${this.n} columns and depth ${total}: ${what}`)
     }
     if (tile.dtype !== dtype) fail(`B is ${tile.dtype}`)
     if (total % kStep[dtype] !== 0 || total <= 0) fail(`the depth is a multiple of ${kStep[dtype]}`)
-    if (total > own) fail(`A has ${own} columns from its first on`)
-    if (transposed && dtypeInfo[dtype].bytes !== 2) fail('only 16-bit types may be transposed')
+    const aTransposed = !(a instanceof Fragments) && a.transposed === true
+    if (total > own) fail(`A has ${own} ${aTransposed ? 'rows' : 'columns'} from its first on`)
+    if ((transposed || aTransposed) && dtypeInfo[dtype].bytes !== 2) fail('only 16-bit types may be transposed')
+    if (aTransposed && a.tile.columns - (a.column ?? 0) < 64)
+      fail(`A has ${a.tile.columns - (a.column ?? 0)} columns from its first on, not 64`)
     const [n, k] = transposed ? [tile.columns - column, tile.rows - row] : [tile.rows - row, tile.columns - column]
     if (this.n > n) fail(`B has ${n} ${transposed ? 'columns' : 'rows'} from its first on`)
     if (total > k) fail(`B has ${k} ${transposed ? 'rows' : 'columns'} from its first on`)
   }
 }
+
+/** K of an operand from its first column on, or row of a transposed one. */
+const depthOf = ({ tile, row = 0, column = 0, transposed = false }: Operand): number =>
+  transposed ? tile.rows - row : tile.columns - column
 
 /** The descriptor of each step of `k` columns. */
 export function kMajor({ tile, stage = 0, row = 0, column = 0 }: Operand, k: number): (step: number) => Register {

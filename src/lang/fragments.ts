@@ -4,20 +4,20 @@
  */
 
 import type { Operand } from './ir.ts'
-import { joinE4m3, packBf16, packE4m3 } from './isa/pack.ts'
+import { joinE4m3, packBf16, packE4m3, packF16 } from './isa/pack.ts'
 import { kStep, type MatrixDtype } from './isa/wgmma.ts'
 import type { Trace } from './trace.ts'
 import { emitValue, type Val } from './value.ts'
 
-type Word = Val<'u32' | 'bf16x2' | 'e4m3x4'>
+type Word = Val<'u32' | 'bf16x2' | 'f16x2' | 'e4m3x4'>
 
 /**
- * Which accumulator column lies at position `k` of fragments made from accumulators: bf16 keeps the order, e4m3 swaps
+ * Which accumulator column lies at position `k` of fragments made from accumulators: 16-bit types keep the order, e4m3 swaps
  * within 16 columns, so that the other operand's K must be stored in this order.
  */
 export const fragmentSource = (dtype: MatrixDtype, k: number): number => {
   const i = k % 16
-  return dtype === 'bf16' ? k : k - i + 8 * ((i % 4) >> 1) + 2 * (i >> 2) + (i & 1)
+  return dtype !== 'e4m3' ? k : k - i + 8 * ((i % 4) >> 1) + 2 * (i >> 2) + (i & 1)
 }
 
 export class Fragments {
@@ -36,15 +36,19 @@ export class Fragments {
   static of(trace: Trace, dtype: MatrixDtype, elements: readonly Val<'f32'>[]): Fragments {
     if (elements.length % (kStep[dtype] / 2) !== 0)
       throw trace.error(`${2 * elements.length} columns as ${dtype} fragments; expected a multiple of ${kStep[dtype]}`)
-    const bf16 = (j: number): Word =>
-      emitValue(trace, packBf16, 'bf16x2', { low: elements[j]!, high: elements[j + 1]! })
+    const half = (j: number): Word => {
+      const operands = { low: elements[j]!, high: elements[j + 1]! }
+      return dtype === 'f16'
+        ? emitValue(trace, packF16, 'f16x2', operands)
+        : emitValue(trace, packBf16, 'bf16x2', operands)
+    }
     const pair = (j: number): Val<'e4m3x2'> =>
       emitValue(trace, packE4m3, 'e4m3x2', { low: elements[j]!, high: elements[j + 1]! })
     // Elements j and j + 1 are of row r, j + 2 and j + 3 of row r + 8; j + 4 is 8 columns on.
     const e4m3 = (j: number): Word => emitValue(trace, joinE4m3, 'e4m3x4', { low: pair(j), high: pair(j + 4) })
     const words =
-      dtype === 'bf16'
-        ? elements.flatMap((_, j) => (j % 2 === 0 ? [bf16(j)] : []))
+      dtype !== 'e4m3'
+        ? elements.flatMap((_, j) => (j % 2 === 0 ? [half(j)] : []))
         : elements.flatMap((_, j) => (j % 8 === 0 ? [e4m3(j), e4m3(j + 2)] : []))
     return new Fragments(dtype, words)
   }

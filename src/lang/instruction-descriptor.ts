@@ -15,7 +15,7 @@ export interface MultiplyShape {
 }
 
 /** Code of an operand's type, within the kind that multiplies it. */
-const typeCode: Readonly<Record<MatrixDtype, number>> = { bf16: 1, e4m3: 0 }
+const typeCode: Readonly<Record<MatrixDtype, number>> = { bf16: 1, f16: 0, e4m3: 0 }
 
 const f32Result = 1 << 4
 

@@ -82,7 +82,8 @@ export interface WarpgroupMultiply {
   /** Descriptor of A, or this warp's registers of it. */
   readonly a: bigint | readonly Lanes[]
   readonly b: bigint
-  /** Rows of shared memory are K, not N. */
+  /** Rows of shared memory are K, not rows of A or B. */
+  readonly aTransposed: boolean
   readonly bTransposed: boolean
   readonly accumulate: boolean
 }

@@ -4,7 +4,7 @@
  */
 
 import { dtypeInfo } from '../dtypes/dtype.ts'
-import { kMajor, mnMajor, type OperandB } from './accumulator.ts'
+import { kMajor, mnMajor, type Operand } from './accumulator.ts'
 import { instructionDescriptor } from './instruction-descriptor.ts'
 import { tensorMultiply } from './isa/tensor-multiply.ts'
 import { type ResultForm, resultColumns, type TensorShape } from './isa/tensor-shape.ts'
@@ -74,7 +74,7 @@ export class TensorOperand {
 }
 
 /** A or B in shared memory; transposed when its rows are K. */
-export type TensorTile = OperandB
+export type TensorTile = Operand
 
 export class TensorAccumulator {
   readonly form: ResultForm

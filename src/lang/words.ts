@@ -32,6 +32,15 @@ export function loadFloatIf(condition: Val<'pred'>, address: Val<'u64'>): Val<'f
   return new Val(trace, 'f32', v)
 }
 
+/** The 16 bytes at a byte of the block's shared memory, a multiple of 16. */
+export function loadSharedWords(address: Val<'u32'>): readonly [Val<'u32'>, Val<'u32'>, Val<'u32'>, Val<'u32'>] {
+  const { trace } = address
+  const [v0, v1, v2, v3] = [0, 1, 2, 3].map(() => trace.register('u32'))
+  trace.emit(memory['ld.shared.v4.u32']!, { v0: v0!, v1: v1!, v2: v2!, v3: v3!, address: address.operand })
+  const value = (register: typeof v0): Val<'u32'> => new Val(trace, 'u32', register!)
+  return [value(v0), value(v1), value(v2), value(v3)]
+}
+
 /** Stores 16 bytes at a byte of the block's shared memory, a multiple of 16. */
 export function storeSharedWords(address: Arg<'u32'>, words: Words): void {
   const [{ trace }] = words

@@ -75,13 +75,14 @@ export function sharedRows(
   return matrixRows(dtype, codesOf(dtype, codes), kStep[dtype])
 }
 
-/** The same of an MN-major operand: rows of shared memory are K, 16-bit elements. */
+/** The same of an MN-major operand: rows of shared memory are K, 16-bit elements; `first` is a multiple of 8. */
 export function sharedColumns(
   warp: Warp,
   block: Block,
   by: Accessor,
   dtype: MatrixDtype,
   bits: bigint,
+  first: number,
   count: number,
 ): MatrixRows {
   const descriptor = decodeDescriptor(bits, true, warp)
@@ -89,7 +90,7 @@ export function sharedColumns(
   const codes = new Uint16Array(k * count)
   for (let row = 0; row < k; row++)
     for (let byte = 0; byte < 2 * count; byte += 16) {
-      const chunk = block.asyncRead(by, chunkAddress(descriptor, row, byte, true), 16)
+      const chunk = block.asyncRead(by, chunkAddress(descriptor, row, 2 * first + byte, true), 16)
       for (let i = 0; i < 8; i++) codes[(byte / 2 + i) * k + row] = chunk[2 * i]! | (chunk[2 * i + 1]! << 8)
     }
   return matrixRows(dtype, codes, k)

@@ -12,6 +12,7 @@ describe('both operands from shared memory', () => {
     ['bf16', 32],
     ['bf16', 16],
     ['bf16', 128],
+    ['f16', 64],
     ['e4m3', 128],
     ['e4m3', 64],
   ] as const)('%s, rows of %i columns', (dtype, columns) => {
@@ -62,6 +63,23 @@ describe('both operands from shared memory', () => {
         32,
         (i, d) => a[i * 32 + d]!,
         (j, d) => b[d * 128 + j]!,
+      ),
+    )
+  })
+
+  test.each([0, 64])('A transposed: its 64 rows are columns from %i on', first => {
+    const sizes = { a: { rows: 32, columns: 128 }, b: { rows: 16, columns: 64 }, n: 16 }
+    const traced = multiplying('bf16', sizes, (k, d, { a, b }) =>
+      once(k, d, { tile: a, column: first, transposed: true }, { tile: b, column: 32 }),
+    )
+    const { out, a, b, findings } = run('bf16', sizes, traced)
+    expect(findings).toEqual([])
+    expect(out).toEqual(
+      product(
+        16,
+        32,
+        (i, d) => a[d * 128 + first + i]!,
+        (j, d) => b[j * 64 + 32 + d]!,
       ),
     )
   })

@@ -20,11 +20,12 @@ interface Accuracy {
 /** Hopper's warpgroup multiply. */
 const accuracy: Readonly<Record<MatrixDtype, Accuracy>> = {
   bf16: { aligned: 25, kept: 23 },
+  f16: { aligned: 25, kept: 23 },
   e4m3: { aligned: 13, kept: 13 },
 }
 
 /** Smallest exponent of a normal number of each type. */
-const minExponent: Readonly<Record<MatrixDtype, number>> = { bf16: -126, e4m3: -6 }
+const minExponent: Readonly<Record<MatrixDtype, number>> = { bf16: -126, f16: -14, e4m3: -6 }
 
 /** Terms are aligned to no less than this exponent, the least of a bf16: measured with products below it. */
 const leastAlignment = -133

@@ -9,7 +9,7 @@ import { fragmentColumn, fragmentRow } from '../lang/isa/wgmma.ts'
 import type { WarpgroupMultiply } from '../lang/machine.ts'
 import type { Lanes } from '../lang/types.ts'
 import type { Block } from './block.ts'
-import { fusedDot } from './matrix.ts'
+import { fusedDot, type MatrixRows } from './matrix.ts'
 import { registerRows, sharedColumns, sharedRows } from './matrix-operand.ts'
 import type { Warp } from './warp.ts'
 
@@ -83,7 +83,7 @@ export class WarpgroupUnit {
   }
 
   multiply(multiply: WarpgroupMultiply, d: readonly Lanes[], inst: Inst): void {
-    const { dtype, n, a, b, bTransposed, accumulate } = multiply
+    const { dtype, n, a, b, aTransposed, bTransposed, accumulate } = multiply
     const { warp, block } = this
     this.checkSameForAll(multiply)
     const inRegisters = typeof a !== 'bigint'
@@ -96,10 +96,12 @@ export class WarpgroupUnit {
     block.counters.bytes.matrix += (inRegisters ? 0 : 32 * 16) + (32 * n) / 4
     block.counters.registerReads += registers.length
     const firstRow = 16 * (warp.index & 3)
-    const left = inRegisters ? registerRows(dtype, a) : sharedRows(warp, block, by, dtype, a, firstRow, 16)
-    const right = bTransposed
-      ? sharedColumns(warp, block, by, dtype, b, n)
-      : sharedRows(warp, block, by, dtype, b, 0, n)
+    const shared = (bits: bigint, transposed: boolean, first: number, count: number): MatrixRows =>
+      transposed
+        ? sharedColumns(warp, block, by, dtype, bits, first, count)
+        : sharedRows(warp, block, by, dtype, bits, first, count)
+    const left = inRegisters ? registerRows(dtype, a) : shared(a, aTransposed, firstRow, 16)
+    const right = shared(b, bTransposed, 0, n)
     d.forEach((lanes, j) => {
       for (let lane = 0; lane < 32; lane++) {
         const thread = 32 * (warp.index & 3) + lane
@@ -113,8 +115,8 @@ export class WarpgroupUnit {
   }
 
   /** All four warps of a warpgroup must give the same multiply. */
-  private checkSameForAll({ dtype, n, a, b, bTransposed, accumulate }: WarpgroupMultiply): void {
-    const text = `${dtype} n${n} ${typeof a === 'bigint' ? a : 'registers'} ${b} ${bTransposed} ${accumulate}`
+  private checkSameForAll({ dtype, n, a, b, aTransposed, bTransposed, accumulate }: WarpgroupMultiply): void {
+    const text = `${dtype} n${n} ${typeof a === 'bigint' ? a : 'registers'} ${b} ${aTransposed} ${bTransposed} ${accumulate}`
     if (!this.block.agrees(this.warp.index >> 2, this.multiplies++, text))
       this.warp.report('divergence', 'the warps of a warpgroup give different descriptors or accumulate differently')
   }

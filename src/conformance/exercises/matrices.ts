@@ -60,7 +60,7 @@ const multiply = ({ dtype, n, swizzle, transposed = false }: Product): Exercise 
   name: `wgmma_${dtype}_n${n}_swizzle${swizzle}${transposed ? '_transposed' : ''}`,
   since: '90a',
   body: (k, data) => {
-    const bytes = dtype === 'bf16' ? 2 : 1
+    const bytes = dtype === 'e4m3' ? 1 : 2
     const depth = 128 / bytes
     const a = k.tile({ dtype, rows: 64, columns: depth, swizzle })
     const b = transposed
@@ -82,6 +82,27 @@ const multiply = ({ dtype, n, swizzle, transposed = false }: Product): Exercise 
   },
 })
 
+/** A with K in its rows, a panel after the first, twice into the same accumulator. */
+const multiplyAcross = (dtype: 'bf16' | 'f16', n: number): Exercise => ({
+  name: `wgmma_${dtype}_n${n}_a_transposed`,
+  since: '90a',
+  body: (k, data) => {
+    const a = k.tile({ dtype, rows: 64, columns: 128 })
+    const b = k.tile({ dtype, rows: n, columns: 64 })
+    fill(k, data, a, 0)
+    fill(k, data, b, 2048)
+    k.fenceProxyAsync()
+    k.barrier()
+    const result = k.accumulator(n)
+    k.warpgroup.fence()
+    result.multiply({ tile: a, transposed: true }, { tile: b })
+    result.multiply({ tile: a, column: 64, transposed: true }, { tile: b }, { accumulate: true })
+    k.warpgroup.commit()
+    k.warpgroup.wait(0)
+    for (let j = 0; j < result.length; j++) data.put(result.get(j))
+  },
+})
+
 export const matrixExercises: readonly Exercise[] = [
   ldmatrix,
   stmatrix,
@@ -89,6 +110,10 @@ export const matrixExercises: readonly Exercise[] = [
   multiply({ dtype: 'bf16', n: 64, swizzle: 64 }),
   multiply({ dtype: 'bf16', n: 128, swizzle: 128, transposed: true }),
   multiply({ dtype: 'bf16', n: 256, swizzle: 32 }),
+  multiply({ dtype: 'f16', n: 64, swizzle: 128 }),
+  multiply({ dtype: 'f16', n: 32, swizzle: 64, transposed: true }),
+  multiplyAcross('bf16', 16),
+  multiplyAcross('f16', 32),
   multiply({ dtype: 'e4m3', n: 16, swizzle: 32 }),
   multiply({ dtype: 'e4m3', n: 96, swizzle: 64 }),
   multiply({ dtype: 'e4m3', n: 256, swizzle: 128 }),

@@ -12,7 +12,7 @@ const u32: OperandSpec = { type: 'u32', use: 'in' }
 const u64: OperandSpec = { type: 'u64', use: 'in' }
 
 /** Which kind multiplies each type. */
-export const multiplyKind: Readonly<Record<MatrixDtype, 'f16' | 'f8f6f4'>> = { bf16: 'f16', e4m3: 'f8f6f4' }
+export const multiplyKind: Readonly<Record<MatrixDtype, 'f16' | 'f8f6f4'>> = { bf16: 'f16', f16: 'f16', e4m3: 'f8f6f4' }
 
 /** A form of the instruction. */
 export interface TensorMultiplyForm {

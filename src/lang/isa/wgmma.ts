@@ -6,10 +6,10 @@
 
 import type { InstRecord, OperandSpec } from '../record.ts'
 
-export type MatrixDtype = 'bf16' | 'e4m3'
+export type MatrixDtype = 'bf16' | 'f16' | 'e4m3'
 
 /** K of one instruction: 32 bytes. */
-export const kStep: Readonly<Record<MatrixDtype, number>> = { bf16: 16, e4m3: 32 }
+export const kStep: Readonly<Record<MatrixDtype, number>> = { bf16: 16, f16: 16, e4m3: 32 }
 
 /** Row of element `j` of thread `t`'s part of D, within the 64 rows; the column is `fragmentColumn`. [isa.md §5.2] */
 export const fragmentRow = (t: number, j: number): number => 16 * (t >> 5) + ((t & 31) >> 2) + 8 * ((j >> 1) & 1)
@@ -21,22 +21,23 @@ export interface MultiplyForm {
   /** Columns of D: a multiple of 8 up to 256. */
   readonly n: number
   readonly a: 'shared' | 'registers'
-  /** Rows of shared memory are K, not N; bf16 only. */
+  /** Rows of shared memory are K, not rows of A or B; 16-bit types only. */
+  readonly aTransposed: boolean
   readonly bTransposed: boolean
 }
 
-const nameOf = ({ dtype, n, a, bTransposed }: MultiplyForm): string =>
-  `wgmma.m64n${n}k${kStep[dtype]}.${dtype}${a === 'registers' ? '.rs' : ''}${bTransposed ? '.bt' : ''}`
+const nameOf = ({ dtype, n, a, aTransposed, bTransposed }: MultiplyForm): string =>
+  `wgmma.m64n${n}k${kStep[dtype]}.${dtype}${a === 'registers' ? '.rs' : ''}${aTransposed ? '.at' : ''}${bTransposed ? '.bt' : ''}`
 
 /** The factors 1 of both operands, and whether they are transposed where that can be said. */
-function tailOf({ dtype, a, bTransposed }: MultiplyForm): string {
+function tailOf({ dtype, a, aTransposed, bTransposed }: MultiplyForm): string {
   if (dtype === 'e4m3') return ', 1, 1'
   const b = bTransposed ? 1 : 0
-  return a === 'registers' ? `, 1, 1, ${b}` : `, 1, 1, 0, ${b}`
+  return a === 'registers' ? `, 1, 1, ${b}` : `, 1, 1, ${aTransposed ? 1 : 0}, ${b}`
 }
 
 function multiply(form: MultiplyForm): InstRecord {
-  const { dtype, n, a, bTransposed } = form
+  const { dtype, n, a, aTransposed, bTransposed } = form
   const operandA: OperandSpec = a === 'registers' ? { type: 'u32', use: 'in', list: true } : { type: 'u64', use: 'in' }
   return {
     name: nameOf(form),
@@ -61,6 +62,7 @@ function multiply(form: MultiplyForm): InstRecord {
         n,
         a: a === 'registers' ? m.list('a') : (m.uniform('a') as bigint),
         b: m.uniform('b') as bigint,
+        aTransposed,
         bTransposed,
         accumulate: m.uniform('accumulate') !== 0,
       }),

@@ -187,6 +187,32 @@ const scaleCases: readonly ConformanceCase[] = [
   { op, name: 'a block scale is never rounded, only its product', run: device => exactScale(device, 128) },
 ]
 
+/** Logits of 3e9, two of them the largest: the others' weights are 0, and no weight overflows. */
+async function farLogits(device: Device, queries: 'bf16' | 'e4m3', rows: 'bf16' | 'e4m3'): Promise<Verdict> {
+  const values = zeros(rows, [1, 1, 4, 576])
+  for (const [row, first] of [3, 2.75, 3, -3].entries())
+    values.data.set(fromFloats(rows, [2], [first, row]).data, row * 576)
+  const q = zeros(queries, [1, 1, 576])
+  q.data.set(fromFloats(queries, [1], [1]).data)
+  const cache: LatentPool = { format: 'plain', values, scaleBlock: 0, layer: 0 }
+  const { out, lse } = await call(device, { q, cache, indices: slots(ints('i32', [1, 4], [0, 1, 2, 3])), scale: 1e9 })
+  const [a, b] = out.floats()
+  const right = a === 3 && b === 1 && Math.abs(lse.data[0]! / 3e9 - 1) < 1e-6
+  return holds(right, `out ${a}, ${b}, lse ${lse.data[0]}, expected 3, 1, 3e9`)
+}
+
+const farCases: readonly ConformanceCase[] = (
+  [
+    ['bf16', 'bf16'],
+    ['bf16', 'e4m3'],
+    ['e4m3', 'e4m3'],
+  ] as const
+).map(([queries, rows]) => ({
+  op,
+  name: `${queries} queries, ${rows} rows, logits of 3e9, two of them equal`,
+  run: device => farLogits(device, queries, rows),
+}))
+
 /** The same rows, 576 wide with zeros for rope. */
 function padded(args: SparsePrefillArgs): SparsePrefillArgs {
   const widen = (t: Tensor<'bf16'>): Tensor<'bf16'> => {
@@ -249,5 +275,6 @@ export const sparsePrefillCases: readonly ConformanceCase[] = [
   ...shapeCases,
   ...nanCases,
   ...scaleCases,
+  ...farCases,
   ...bitCases,
 ]

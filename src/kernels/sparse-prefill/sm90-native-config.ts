@@ -61,12 +61,19 @@ export interface NativeSm90Shared {
 export const scaleIndex = (key: Val<'u32'>): Val<'u32'> =>
   key.shr(1).bitAnd(3).shl(4).bitOr(key.shr(3).shl(1)).bitOr(key.bitAnd(1))
 
+/** An item, whether another comes after it, and that one's token. */
+export interface NativeTurn extends NativeItem {
+  readonly more: Val<'pred'>
+  next(): Val<'u32'>
+}
+
 /** The items of this block, a stride of the grid apart; the groups of a token side by side. */
-export function* nativeItems(k: KernelBuilder, p: NativeSm90Params): Generator<NativeItem, void> {
+export function* nativeItems(k: KernelBuilder, p: NativeSm90Params): Generator<NativeTurn, void> {
   const items = p.tokens.mul(p.groups)
   for (const item of k.range(items, { start: k.blockIdx.x, step: k.gridDim.x })) {
     const token = item.div(p.groups)
     const firstHead = item.sub(token.mul(p.groups)).mul(p.groupHeads)
-    yield { token, firstHead }
+    const following = item.add(k.gridDim.x)
+    yield { token, firstHead, more: following.lt(items), next: () => following.div(p.groups) }
   }
 }

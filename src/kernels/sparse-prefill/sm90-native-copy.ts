@@ -21,11 +21,15 @@ import { RowScales } from './sm90-native-row-scales.ts'
 
 type U32 = Val<'u32'>
 
+/** What starts at multiples of 16 bytes. */
+const unitMask = 0xffff_ffff_ffff_fff0n
+
 export function copyRole(k: KernelBuilder, c: NativeSm90Config, p: NativeSm90Params, s: NativeSm90Shared): void {
   const queryRing = s.rings.queries.producer()
   const gather = new Gather(k, c, p, s)
   for (const item of nativeItems(k, p)) {
     k.when(k.threadIdx.eq(0), () => loadQueries(p, s, queryRing, item))
+    k.when(k.threadIdx.eq(32).and(item.more), () => gather.foresee(item.next()))
     gather.list(item.token)
   }
   gather.stop()
@@ -57,9 +61,9 @@ class Gather {
   /** Shared bytes of this lane's first copies in stage 0, of nope and of rope. */
   private readonly target: U32
   private readonly ropeTarget: U32
-  /** The block that is known but not yet copied: valid keys, this lane's row in units of 16 bytes. */
+  /** The block that is known but not yet copied: valid keys, this lane's rows in units of 16 bytes. */
   private readonly valid: readonly [Var<'u32'>, Var<'u32'>]
-  private readonly unit: Var<'u32'>
+  private readonly units: readonly Var<'u32'>[]
   /** Slots of keys `lane` and `lane + 32` of the next block. */
   private readonly next: readonly [Var<'u32'>, Var<'u32'>]
   private readonly scales: RowScales | undefined
@@ -74,9 +78,9 @@ class Gather {
     const row = this.warp.mul(16).add(k.lane.shr(3))
     const byte = k.lane.bitAnd(7).shl(4)
     this.target = s.keys.nope.at(0, row, byte)
-    this.ropeTarget = s.keys.rope.at(0, this.warp.mul(16).add(k.lane.shr(2)), k.lane.bitAnd(3).shl(4))
+    this.ropeTarget = s.keys.rope.at(0, row.add(k.lane.bitAnd(4).shl(1)), k.lane.bitAnd(3).shl(4))
     this.valid = [k.var('u32', 0), k.var('u32', 0)]
-    this.unit = k.var('u32', 0)
+    this.units = k.vars('u32', 4, 0)
     this.next = [k.var('u32', nowhere), k.var('u32', nowhere)]
     this.scales = c.rowScaled ? new RowScales(k, p, s) : undefined
   }
@@ -86,7 +90,6 @@ class Gather {
     const { k, p } = this
     const count = this.count(token)
     const blocks = count.add(blockKeys - 1).shr(6)
-    const begun = k.var('u32', 0)
     this.clear()
     this.prefetch(token, k.const('u32', 0), count)
     for (const block of k.range(blocks.add(1))) {
@@ -95,12 +98,20 @@ class Gather {
       const found = slots.map(slot => k.ballot(slot.lt(p.slots))) as [U32, U32]
       const some = found[0].bitOr(found[1]).ne(0)
       const ends = block.eq(blocks)
-      k.whenUniform(ends.or(some.and(begun.ne(0))), () => this.copy(ends))
-      k.whenUniform(some, () => {
-        this.take(slots, found)
-        begun.set(1)
-      })
+      const units = this.unitsOf(slots)
+      const taken = this.valid[0].bitOr(this.valid[1]).ne(0)
+      k.whenUniform(ends.or(some.and(taken)), () => this.copy(ends))
+      k.whenUniform(some, () => this.take(slots, units, found))
     }
+  }
+
+  /** Brings the list of a token to L2, by one thread. */
+  foresee(token: U32): void {
+    const { k, p } = this
+    const row = k.offset(0, token, p.indicesStride)
+    const [first, end] = [p.indices.address(row), p.indices.address(k.offset(row, p.topk, 1))]
+    const from = first.bitAnd(unitMask)
+    k.bulk.prefetch(from, end.add(15n).bitAnd(unitMask).sub(from).to('u32'))
   }
 
   /** A last block of zeros: the value roles open a block ahead, and stop before this one. */
@@ -110,7 +121,7 @@ class Gather {
   }
 
   private clear(): void {
-    this.unit.set(0)
+    for (const unit of this.units) unit.set(0)
     for (const valid of this.valid) valid.set(0)
     this.scales?.clear()
   }
@@ -141,23 +152,28 @@ class Gather {
     )
   }
 
-  /** Makes a block the one to copy next. */
-  private take(slots: readonly [U32, U32], found: readonly [U32, U32]): void {
+  /** Where this lane's four rows of a block are. Exchanges wait for copies that were asked for before them. */
+  private unitsOf(slots: readonly [U32, U32]): U32[] {
     const { k, p, warp } = this
     const within = warp.bitAnd(1).shl(4).add(k.lane.bitAnd(15))
-    const upper = warp.ge(2)
-    const slot = k.shuffle(upper.select(slots[1], slots[0]), within)
-    const exists = slot.lt(p.slots)
+    const slot = k.shuffle(warp.ge(2).select(slots[1], slots[0]), within)
     const page = slot.div(p.pageSize)
     const unit = page.mul(p.blockUnits).add(slot.sub(page.mul(p.pageSize)).mul(p.rowUnits))
-    this.unit.set(exists.select(unit, 0))
+    const own = slot.lt(p.slots).select(unit, 0)
+    return this.units.map((_, i) => k.shuffle(own, k.lane.shr(3).add(4 * i)))
+  }
+
+  /** Makes a block the one to copy next. */
+  private take(slots: readonly [U32, U32], units: readonly U32[], found: readonly [U32, U32]): void {
+    const { k, warp } = this
+    this.units.forEach((unit, i) => unit.set(units[i]!))
     this.valid.forEach((valid, half) => valid.set(found[half]!))
     k.whenUniform(warp.eq(0), () => this.scales?.take(slots))
   }
 
   /** Copies the block taken last. */
   private copy(ends: Val<'pred'>): void {
-    const { k, p, s, ring, warp, unit } = this
+    const { k, p, s, ring, warp, units } = this
     const { index } = ring.vacant()
     k.whenUniform(warp.eq(0), () => {
       this.scales?.store(index)
@@ -166,13 +182,12 @@ class Gather {
       ring.fill(k.lane.eq(0))
     })
     const own = warp.ge(2).select(this.valid[1], this.valid[0]).shr(warp.bitAnd(1).shl(4))
-    const sourceOf = (row: U32, column: U32): Val<'u64'> =>
-      p.values.address(column).add(k.shuffle(unit, row).mulWide(16))
+    const sourceOf = (unit: U32, byte: U32): Val<'u64'> => p.values.address(byte).add(unit.mulWide(16))
     const validOf = (row: U32): U32 => own.shr(row).bitAnd(1).shl(4)
     const stage = index.mul(s.keys.nope.stageBytes)
     for (let i = 0; i < 4; i++) {
       const row = k.lane.shr(3).add(4 * i)
-      const source = sourceOf(row, k.lane.bitAnd(7).shl(4))
+      const source = sourceOf(units[i]!, k.lane.bitAnd(7).shl(4))
       // Four rows on, the swizzle turns the pieces by four.
       const target = (i & 1 ? this.target.bitXor(64) : this.target).add(stage).add(4 * i * 128)
       for (let panel = 0; panel < nope / 128; panel++)
@@ -182,10 +197,16 @@ class Gather {
     }
     if (this.c.width > nope) {
       const ropeStage = index.mul(s.keys.rope.stageBytes)
+      // Of eight lanes the second four take the rows of the last two units.
+      const upper = k.lane.bitAnd(4).ne(0)
       for (let i = 0; i < 2; i++) {
-        const row = k.lane.shr(2).add(8 * i)
-        const source = sourceOf(row, k.lane.bitAnd(3).shl(4).add(nope))
-        k.threadCopies.load(this.ropeTarget.add(ropeStage).add(i * 8 * 64), source, { valid: validOf(row) })
+        const row = k.lane
+          .shr(3)
+          .add(upper.select(k.const('u32', 8), 0))
+          .add(4 * i)
+        const source = sourceOf(upper.select(units[i + 2]!, units[i]!), k.lane.bitAnd(3).shl(4).add(nope))
+        const target = (i === 1 ? this.ropeTarget.bitXor(32) : this.ropeTarget).add(ropeStage).add(i * 4 * 64)
+        k.threadCopies.load(target, source, { valid: validOf(row) })
       }
     }
     ring.fillAfterCopies()

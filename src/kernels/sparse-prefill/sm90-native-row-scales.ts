@@ -43,10 +43,13 @@ export class RowScales {
   store(index: U32): void {
     const { k, s, own, most } = this
     most.set(k.warpMax(own[0].abs().max(own[1].abs())).max(most))
+    // Large ones would have an inverse below the normal numbers, which is taken for 0.
+    const down = most.gt(1).select(k.const('f32', 2 ** -64), 1)
+    const inverse = k.rcp(most.mul(down))
     own.forEach((scale, half) => {
       const at = index.mul(blockKeys).add(scaleIndex(k.lane.add(32 * half)))
       s.rowScale.store(at, scale)
-      s.rowRatio.store(at, scale.div(most))
+      s.rowRatio.store(at, scale.mul(down).mul(inverse))
     })
   }
 }

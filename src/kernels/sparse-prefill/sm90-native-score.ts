@@ -13,7 +13,7 @@ import type { Accumulator } from '../../lang/accumulator.ts'
 import type { KernelBuilder } from '../../lang/builder.ts'
 import { joinBytes, pack } from '../../lang/packed.ts'
 import type { Consumer, Producer } from '../../lang/pipeline.ts'
-import type { Val } from '../../lang/value.ts'
+import type { Val, Var } from '../../lang/value.ts'
 import { blockKeys, type NativeItem, nope } from './native-config.ts'
 import {
   headerWords,
@@ -46,6 +46,7 @@ const tree = <T>(values: readonly T[], fold: (a: T, b: T) => T): T =>
 export function scoreRole(k: KernelBuilder, c: NativeSm90Config, p: NativeSm90Params, s: NativeSm90Shared): void {
   const queryRing = s.rings.queries.consumer()
   const score = new Score(k, c, p, s)
+  if (score.ahead) score.open()
   for (const item of nativeItems(k, p)) {
     const { index } = queryRing.acquire()
     score.softmax.begin(item)
@@ -62,14 +63,17 @@ class Score {
   private readonly s: NativeSm90Shared
   private readonly keyRing: Consumer
   private readonly weightRing: Producer
+  /** Stage of the block opened last. */
+  private readonly stage: Var<'u32'>
+  /**
+   * Whether a block is opened before P of the one before is handed over. With scales of rows, which the copy role is slower
+   * to bring, P would wait for it too often.
+   */
+  readonly ahead: boolean
   /** S, then t where vectors have scales. */
   private readonly scores: Accumulator
   /** Where this lane's row of P goes in stage 0. */
   private readonly target: U32
-  /** softmax scale · log2 e. */
-  private readonly unit: F32
-  /** Log2 units of a score: without scales of vectors S stays as it is. */
-  private readonly folded: boolean
 
   constructor(k: KernelBuilder, c: NativeSm90Config, p: NativeSm90Params, s: NativeSm90Shared) {
     this.k = k
@@ -77,34 +81,45 @@ class Score {
     this.s = s
     this.keyRing = s.rings.keys.consumer()
     this.weightRing = s.rings.weights.producer()
+    this.stage = k.var('u32', 0)
+    this.ahead = !c.rowScaled
     this.scores = k.accumulator(blockKeys)
     this.softmax = new Softmax(k, c, p, s)
     const { warp } = this.softmax
     this.target = s.weights.at(0, warp.mul(16).add(k.lane.bitAnd(7)), k.lane.shr(3).shl(4))
-    this.unit = p.scale.mul(Math.LOG2E)
-    this.folded = !c.rowScaled && !c.queryScaled
+  }
+
+  /** Waits for the next block; multiplies see its rows, and what this thread has stored before. */
+  open(): void {
+    this.stage.set(this.keyRing.acquire().index)
+    this.k.fenceProxyAsync()
   }
 
   /** One block; whether more follow. */
   block(query: U32): Val<'pred'> {
     const { k, c, s, softmax } = this
-    const { index } = this.keyRing.acquire()
+    if (!this.ahead) this.open()
+    const index = this.stage.add(0)
     this.multiply(query, index)
     const [low, high, ends, most] = s.header.load4(index.mul(headerWords)) as [U32, U32, U32, U32]
     if (!c.rowScaled) this.keyRing.release(k.lane.eq(0))
-    if (!this.folded) this.toUnits(index)
+    this.scaleScores(index)
     k.whenUniform(low.bitAnd(high).ne(all), () => this.mask(low, high))
     const { index: target } = this.weightRing.vacant()
     const changes = k.var('u32', 0)
     const tops = halves.map((_, half) => this.ownTop(half))
     const grown = c.rowScaled ? softmax.growth(most.asF32()) : undefined
     const moves = softmax.moves(tops)
-    k.whenUniform(k.any(grown === undefined ? moves : moves.or(grown.ne(1))), () =>
-      changes.set(softmax.follow(target, tops, grown)),
-    )
+    const units = halves.map((_, half) => k.var('f32', this.unitOf(half)))
+    k.whenUniform(k.any(grown === undefined ? moves : moves.or(grown.ne(1))), () => {
+      changes.set(softmax.follow(target, tops, grown))
+      k.whenUniform(softmax.far.ne(0), () => this.roundScores(units))
+    })
     k.when(k.lane.eq(0), () => s.changes.store(target.mul(warps).add(softmax.warp), changes))
-    this.storeWeights(index, target)
-    k.fenceProxyAsync()
+    this.storeWeights(index, target, units)
+    // One fence for P and the rows of the next block: this item's, the next one's, or the last, of zeros.
+    if (this.ahead) this.open()
+    else k.fenceProxyAsync()
     this.send()
     if (c.rowScaled) this.keyRing.release(k.lane.eq(0))
     return ends.eq(0)
@@ -113,7 +128,6 @@ class Score {
   /** S of a block. */
   private multiply(query: U32, index: U32): void {
     const { k, c, s, scores } = this
-    k.fenceProxyAsync()
     k.warpgroup.fence()
     const part = (tiles: NativeSm90Shared['keys'], of: 'nope' | 'rope', stage: U32) => ({ tile: tiles[of], stage })
     scores.multiply(part(s.queries, 'nope', query), part(s.keys, 'nope', index))
@@ -130,18 +144,30 @@ class Score {
     this.weightRing.advance()
   }
 
-  /** t = S in log2 units, with the scales of keys and queries. */
-  private toUnits(index: U32): void {
-    const { c, s, scores, softmax, unit } = this
-    const units = softmax.rows.map(({ scale }) => (scale === undefined ? unit : scale.mul(unit)))
-    for (const group of groups) {
-      const scales = c.rowScaled ? this.ofKeys(s.rowScale, index, group) : undefined
+  /** S times the scales of its keys, and of queries whose scale is not a positive number; the others wait for the exponent. */
+  private scaleScores(index: U32): void {
+    const { k, c, s, scores, softmax } = this
+    const each = (group: number, change: (score: F32, half: number, n: number) => F32) => {
       for (const half of [0, 1])
-        elementsOf(half, group).forEach((i, n) => {
-          const score = scores.get(i)
-          scores.set(i, (scales === undefined ? score : score.mul(scales[n]!)).mul(units[half]!))
-        })
+        elementsOf(half, group).forEach((i, n) => scores.set(i, change(scores.get(i), half, n)))
     }
+    if (c.rowScaled)
+      for (const group of groups) {
+        const scales = this.ofKeys(s.rowScale, index, group)
+        each(group, (score, _, n) => score.mul(scales[n]!))
+      }
+    if (!c.queryScaled) return
+    const usual = softmax.rows.map(({ unit }) => unit.gt(0))
+    k.whenUniform(k.any(usual[0]!.and(usual[1]!).not()), () => {
+      for (const group of groups)
+        each(group, (score, half) => score.mul(usual[half]!.select(k.const('f32', 1), softmax.rows[half]!.unit)))
+    })
+  }
+
+  /** Log2 units of a row's score after `scaleScores`. */
+  private unitOf(half: number): F32 {
+    const { unit } = this.softmax.rows[half]!
+    return this.c.queryScaled ? unit.gt(0).select(unit, 1) : unit
   }
 
   /** -inf where the key does not count. */
@@ -163,26 +189,37 @@ class Score {
 
   /** The largest t of a row among this thread's keys. */
   private ownTop(half: number): F32 {
-    const { scores, folded, unit, softmax } = this
+    const { scores, softmax } = this
     const most = tree(
       groups.flatMap(group => elementsOf(half, group)).map(i => scores.get(i)),
       (a, b) => a.max(b),
     )
-    const own = folded ? most.mul(unit) : most
+    const own = most.mul(this.unitOf(half))
     const { top } = softmax.rows[half]!
     top.set(top.max(own))
     return own
   }
 
-  private storeWeights(index: U32, target: U32): void {
-    const { k, c, s, scores, softmax, folded, unit } = this
+  /** S becomes t, rounded as m was. */
+  private roundScores(units: readonly Var<'f32'>[]): void {
+    const { scores } = this
+    for (const group of groups)
+      units.forEach((unit, half) => {
+        for (const i of elementsOf(half, group)) scores.set(i, scores.get(i).mul(unit))
+      })
+    for (const unit of units) unit.set(1)
+  }
+
+  /** @param units log2 units of the scores of each of the thread's rows */
+  private storeWeights(index: U32, target: U32, units: readonly F32[]): void {
+    const { k, c, s, scores, softmax } = this
     const first = this.target.add(target.mul(s.weights.stageBytes))
     const words: Val<'e4m3x4'>[][] = [[], []]
     for (const group of groups) {
       const ratios = c.rowScaled ? this.ofKeys(s.rowRatio, index, group) : undefined
       softmax.rows.forEach(({ shift, l }, half) => {
-        const relative = (t: F32): F32 => (folded ? t.fma(unit, shift.neg()) : t.sub(shift))
-        const weights = elementsOf(half, group).map(i => k.exp2(relative(scores.get(i))))
+        const unit = units[half]!
+        const weights = elementsOf(half, group).map(i => k.exp2(scores.get(i).fma(unit, shift.neg())))
         const [a, b, d, e] = weights as [F32, F32, F32, F32]
         l.set(l.add(a.add(b).add(d.add(e))))
         const [w, x, y, z] = weights.map((weight, i) => (ratios === undefined ? weight : weight.mul(ratios[i]!)))

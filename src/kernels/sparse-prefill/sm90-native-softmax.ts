@@ -18,6 +18,9 @@ import {
 type U32 = Val<'u32'>
 type F32 = Val<'f32'>
 
+/** From here on c · s in one step with the subtraction of m, and c · s rounded as m was, differ by half a unit and more. */
+const farAway = 2 ** 22
+
 /** Rows of a thread, below its first. */
 export const halves = [0, 8] as const
 
@@ -25,22 +28,28 @@ export const halves = [0, 8] as const
 interface Row {
   /** What weights are relative to: log2 units; 6 less, with 0 for -inf. */
   readonly m: Var<'f32'>
+  /** A maximum above it needs `follow`: m + 2; -inf while m is far away. */
+  readonly limit: Var<'f32'>
   readonly shift: Var<'f32'>
   /** This thread's part of the maximum, and of 2^6 Σ p. */
   readonly top: Var<'f32'>
   readonly l: Var<'f32'>
-  /** Scale of the query vector. */
-  readonly scale: Var<'f32'> | undefined
+  /** Log2 units of a score, with the scale of the query vector. */
+  readonly unit: F32
 }
 
 export class Softmax {
   readonly rows: readonly Row[]
   readonly warp: U32
   readonly quadLane: U32
+  /** 1 while m of a row of the warp is so far from 0 that t has to be rounded before m is subtracted. */
+  readonly far: Var<'u32'>
   private readonly k: KernelBuilder
   private readonly c: NativeSm90Config
   private readonly p: NativeSm90Params
   private readonly s: NativeSm90Shared
+  /** softmax scale · log2 e. */
+  private readonly unit: F32
   /** ŝ of the block before. */
   private readonly most: Var<'f32'>
   /** The thread's first row within the group. */
@@ -52,35 +61,43 @@ export class Softmax {
     this.p = p
     this.s = s
     const zero = () => k.var('f32', 0)
+    const unit = p.scale.mul(Math.LOG2E)
+    this.unit = unit
     this.rows = halves.map(() => ({
       m: zero(),
+      limit: zero(),
       shift: zero(),
       top: zero(),
       l: zero(),
-      scale: c.queryScaled ? zero() : undefined,
+      unit: c.queryScaled ? zero() : unit,
     }))
     this.most = zero()
+    this.far = k.var('u32', 0)
     this.warp = k.threadIdx.shr(5).bitAnd(warps - 1)
     this.quadLane = k.lane.bitAnd(3)
     this.firstRow = this.warp.mul(16).add(k.lane.shr(2))
   }
 
   begin({ token, firstHead }: NativeItem): void {
-    const { k, p } = this
+    const { k, c, p } = this
     this.most.set(1)
-    this.rows.forEach(({ m, shift, top, l, scale }, i) => {
+    this.far.set(0)
+    this.rows.forEach(({ m, limit, shift, top, l, unit }, i) => {
       m.set(Number.NEGATIVE_INFINITY)
+      limit.set(Number.NEGATIVE_INFINITY)
       shift.set(-weightBias)
       top.set(Number.NEGATIVE_INFINITY)
       l.set(0)
+      if (!c.queryScaled) return
       const head = firstHead.add(this.firstRow).add(halves[i]!)
-      scale?.set(p.qScale.loadIf(head.lt(p.heads), k.offset(head, token, p.qScaleStride)))
+      const scale = p.qScale.loadIf(head.lt(p.heads), k.offset(head, token, p.qScaleStride))
+      ;(unit as Var<'f32'>).set(scale.mul(this.unit))
     })
   }
 
-  /** Whether one of the thread's maxima in a block is too far above m, or NaN. */
+  /** Whether one of the thread's maxima in a block is too far above m, or NaN, or m is far away. */
   moves(tops: readonly F32[]): Val<'pred'> {
-    const [low, high] = this.rows.map(({ m }, half) => tops[half]!.le(m.add(rescaleThreshold)).not())
+    const [low, high] = this.rows.map(({ limit }, half) => tops[half]!.le(limit).not())
     return low!.or(high!)
   }
 
@@ -90,12 +107,15 @@ export class Softmax {
    */
   follow(target: U32, tops: readonly F32[], grown: F32 | undefined): U32 {
     const { k, s, quadLane, warp } = this
+    let far: Val<'pred'> | undefined
     const bits = this.rows.map(({ m, shift, l }, half) => {
       const pair = tops[half]!.max(k.shuffleXor(tops[half]!, 1))
       const most = pair.max(k.shuffleXor(pair, 2))
       const next = most.gt(m.add(rescaleThreshold)).select(most, m)
       const base = next.ne(Number.NEGATIVE_INFINITY).select(next, 0)
       const decay = k.exp2(m.sub(base))
+      const away = base.abs().ge(farAway)
+      far = far?.or(away) ?? away
       m.set(next)
       shift.set(base.sub(weightBias))
       l.set(l.mul(decay))
@@ -103,6 +123,10 @@ export class Softmax {
       k.when(quadLane.eq(0), () => s.factors.store(this.factorAt(target, half), factor))
       return k.any(factor.ne(1)).select(k.const('u32', 1 << half), 0)
     })
+    const any = k.any(far!)
+    this.far.set(any.select(k.const('u32', 1), 0))
+    for (const { m, limit } of this.rows)
+      limit.set(any.select(k.const('f32', Number.NEGATIVE_INFINITY), m.add(rescaleThreshold)))
     return bits[0]!.bitOr(bits[1]!).shl(warp.shl(1))
   }
 

@@ -54,6 +54,14 @@ describe('on the simulator, without findings', () => {
   })
 })
 
+test('scales of queries that are negative or zero, of a list with entries that do not count', async () => {
+  const { args } = prefillCase({ variant: scaled, tokens: 1, heads: 20, topk: 70 })
+  const qScale = (args.qScale as Tensor<'f32'>).clone()
+  qScale.data[1] = -qScale.data[1]!
+  qScale.data[9] = 0
+  await expectRight({ ...args, qScale })
+})
+
 test('a head keeps its bits whatever the other heads of its warp hold', async () => {
   const { args } = prefillCase({ variant: unit, tokens: 1, heads: 12, topk: 200 })
   const clean = await prefill(args)

@@ -1,5 +1,6 @@
 /** Kernels of sparse attention over latent rows, but for portable decode. */
 
+import type { Device } from '../device.ts'
 import { sparseDecode } from '../ops/sparse-decode.ts'
 import { type SparsePrefillArgs, sparsePrefill } from '../ops/sparse-prefill.ts'
 import { slots } from '../tensor/spaces.ts'
@@ -41,16 +42,24 @@ const sparse = (Object.keys(caches) as CacheName[]).map(
 
 const persistent = 'x = min(multiprocessors, tokens * groups), y = 1'
 
-/** The Hopper kernel over bf16 rows with rope and without. */
-const hopper = ([576, 512] as const).map(
-  (columns): ListedKernel => ({
-    name: `sparse_prefill_sm90_${columns}`,
-    entry: `sparse_prefill_sm90_${columns}`,
-    about: `Sparse MLA over lists of slots, 64 heads a block, bf16 queries and rows of ${columns} columns.`,
+/** The Hopper kernels over bf16 rows with rope and without: of 64 heads a block, and of few. */
+const hopper = (
+  [
+    ['576', 64, 576, '64 heads a block'],
+    ['512', 64, 512, '64 heads a block'],
+    ['576_h16', 16, 576, '9 to 16 heads'],
+    ['512_h16', 16, 512, '9 to 16 heads'],
+    ['576_h32', 32, 576, '25 to 32 heads'],
+  ] as const
+).map(
+  ([name, queryHeads, columns, says]): ListedKernel => ({
+    name: `sparse_prefill_sm90_${name}`,
+    entry: `sparse_prefill_sm90_${name}`,
+    about: `Sparse MLA over lists of slots, ${says}, bf16 queries and rows of ${columns} columns.`,
     grid: persistent,
     plan: d =>
       sparsePrefill.plan(d, {
-        q: zeros('bf16', [tokens, heads, columns]),
+        q: zeros('bf16', [tokens, queryHeads, columns]),
         cache: { format: 'plain', values: zeros('bf16', [blocks, 1, pageSize, columns]), scaleBlock: 0, layer: 0 },
         indices: slots(zeros('i32', [tokens, 128])),
         scale,
@@ -58,29 +67,57 @@ const hopper = ([576, 512] as const).map(
   }),
 )
 
-/** The Hopper kernels over rows of e4m3 codes, by the layout of the rows. */
-const hopperFp8 = (
-  [
-    ['e4m3_576_unit', () => plainPool('e4m3'), 'rows of e4m3'],
-    ['e4m3_576_token', () => plainPool('e4m3', width), 'rows of e4m3 with a scale each'],
-    ['e4m3_576_block128', caches.fp8.pool, 'rows of e4m3 with a scale per 128 columns'],
-    ['packed656', packedPool, 'packed rows of 656 bytes'],
-  ] as const
-).map(
-  ([name, pool, says]): ListedKernel => ({
-    name: `sparse_prefill_sm90_${name}`,
-    entry: `sparse_prefill_sm90_${name}`,
+/** Rows of e4m3 codes: name, pool, in words. */
+const fp8Rows = [
+  ['576_unit', () => plainPool('e4m3'), 'rows of e4m3'],
+  ['576_token', () => plainPool('e4m3', width), 'rows of e4m3 with a scale each'],
+  ['576_block128', caches.fp8.pool, 'rows of e4m3 with a scale per 128 columns'],
+  ['packed656', packedPool, 'packed rows of 656 bytes'],
+] as const
+
+/** Lists of `topk` entries over rows of e4m3 codes. */
+const fp8Call = (pool: SparsePrefillArgs['cache'], topk: number): SparsePrefillArgs => ({
+  q: zeros('bf16', [tokens, heads, width]),
+  cache: pool,
+  indices: slots(zeros('i32', [tokens, topk])),
+  scale,
+})
+
+/** The Hopper kernels that convert the rows of e4m3 codes that they gather. */
+const hopperFp8 = fp8Rows.map(([rows, pool, says]): ListedKernel => {
+  const name = `sparse_prefill_sm90_${rows === 'packed656' ? rows : `e4m3_${rows}`}`
+  return {
+    name,
+    entry: name,
     about: `Sparse MLA over lists of slots, 64 heads a block, bf16 queries, ${says}.`,
     grid: persistent,
-    plan: d =>
-      sparsePrefill.plan(d, {
-        q: zeros('bf16', [tokens, heads, width]),
-        cache: pool(),
-        indices: slots(zeros('i32', [tokens, 128])),
-        scale,
-      }),
-  }),
-)
+    plan: d => sparsePrefill.plan(d, fp8Call(pool(), 128)),
+  }
+})
+
+/** Entries that name each row of the pool so often that all are converted first. */
+const manyEntries = 512
+
+/** The kernels that convert all rows of a pool, and the one over converted rows that still have a scale. */
+const hopperConverted = [
+  ...fp8Rows.map(
+    ([rows, pool, says]): ListedKernel => ({
+      name: `dequantize_rows_sm90_${rows}`,
+      entry: `dequantize_rows_sm90_${rows}`,
+      about: `bf16 rows in slot order of one layer of a pool: ${says}.`,
+      grid: 'x = any, y = 1',
+      plan: d => sparsePrefill.plan(d, fp8Call(pool(), manyEntries)),
+    }),
+  ),
+  {
+    name: 'sparse_prefill_sm90_576_token',
+    entry: 'sparse_prefill_sm90_576_token',
+    about:
+      'Sparse MLA over lists of slots, 64 heads a block, bf16 queries, bf16 rows of 576 columns with a scale each.',
+    grid: persistent,
+    plan: (d: Device) => sparsePrefill.plan(d, fp8Call(plainPool('e4m3', width), manyEntries)),
+  },
+]
 
 /** Native fp8: name, columns of a row, columns under a scale, in words. */
 const nativeRows = [
@@ -128,14 +165,14 @@ const blackwell = nativeRows.map(
 /** The Hopper kernels where they leave parts of a list for merge_splits. */
 const hopperParts = (
   [
-    ['bf16', 'sparse_prefill_sm90_576'],
-    ['packed656', 'sparse_prefill_sm90_packed656'],
+    ['bf16', 'sparse_prefill_sm90_576_h16', '9 to 16 heads'],
+    ['packed656', 'sparse_prefill_sm90_packed656', '64 heads a block'],
   ] as const
 ).map(
-  ([name, entry]): ListedKernel => ({
+  ([name, entry, headsOf]): ListedKernel => ({
     name: `sparse_decode_sm90_${name}`,
     entry,
-    about: `Sparse MLA over parts of lists of slots, left for merge_splits, 64 heads a block: ${caches[name].says}.`,
+    about: `Sparse MLA over parts of lists of slots, left for merge_splits, ${headsOf}: ${caches[name].says}.`,
     grid: 'x = min(multiprocessors, tokens * groups * parts), y = 1',
     plan: d => sparseDecode.plan(d, splitDecode(name)),
   }),
@@ -145,6 +182,7 @@ export const sparseKernels: readonly ListedKernel[] = [
   ...sparse,
   ...hopper,
   ...hopperFp8,
+  ...hopperConverted,
   ...hopperParts,
   ...hopperNative,
   ...blackwell,

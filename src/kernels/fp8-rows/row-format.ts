@@ -31,7 +31,7 @@ export const codePanels = ({ packed, width }: Fp8RowFormat): number => (packed ?
 export const isScaled = ({ packed, scaleBlock }: Fp8RowFormat): boolean => packed || scaleBlock > 0
 
 /** Columns under one scale. */
-const blockOf = ({ packed, scaleBlock }: Fp8RowFormat): number => (packed ? packedScaleBlock : scaleBlock)
+export const blockOf = ({ packed, scaleBlock }: Fp8RowFormat): number => (packed ? packedScaleBlock : scaleBlock)
 
 /** Whether all lanes of a panel find its scales at constant distances from their first. */
 export function hasEvenBlocks(format: Fp8RowFormat): boolean {

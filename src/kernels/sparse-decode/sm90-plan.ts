@@ -9,7 +9,7 @@ import type { LatentAttentionProblem } from '../latent-attention/problem.ts'
 import { mergeSplitsLaunch, splitBytes } from '../merge-splits.ts'
 import { type CallPart, fitsCall, tokensOf } from '../sparse-prefill/sm90-call.ts'
 import { nope } from '../sparse-prefill/sm90-config.ts'
-import { fp8RowsLaunch } from '../sparse-prefill/sm90-fp8-plan.ts'
+import { convertedRowsPlan, fp8RowsLaunch } from '../sparse-prefill/sm90-fp8-plan.ts'
 import { bf16RowsLaunch } from '../sparse-prefill/sm90-plan.ts'
 import { partsOf } from './sm90-parts.ts'
 
@@ -22,6 +22,8 @@ export function planSparseSm90(request: Request): GpuPlan | undefined {
   const parts = partsOf(problem, limits.workers)
   const { allParts } = parts[0]!
   if (allParts === 1) {
+    const converted = convertedRowsPlan(request, parts[0]!)
+    if (converted !== undefined) return gpuPlan(problem.op, converted.launches, converted.scratch)
     const launch = rowsLaunch(request, parts[0]!)
     return launch && gpuPlan(problem.op, [launch])
   }

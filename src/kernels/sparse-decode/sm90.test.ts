@@ -59,10 +59,14 @@ function withExtra(heads = 3): SparseDecodeArgs {
 }
 
 describe('on the simulator, without findings', () => {
-  test.each([1, 2])('parts of two caches of other formats, merged, under schedule %i', async seed => {
-    const args = withExtra()
+  test.each([
+    [1, 3, 'sparse_prefill_sm90_576_h8'],
+    [2, 3, 'sparse_prefill_sm90_576_h8'],
+    [2, 33, 'sparse_prefill_sm90_576'],
+  ])('parts of two caches of other formats, merged, under schedule %i, %i heads', async (seed, heads, name) => {
+    const args = withExtra(heads)
     const on = new SimDevice('sm_90a', { seed, landing: seed % 2 === 0 ? 'early' : 'late' })
-    expect(kernelsOf(args, on)).toEqual(['sparse_prefill_sm90_576', 'sparse_prefill_sm90_packed656', 'merge_splits'])
+    expect(kernelsOf(args, on)).toEqual([name, 'sparse_prefill_sm90_packed656', 'merge_splits'])
     expectLatent('packed 656', await decode(args, on), sparseDecodeReference(args))
   })
 
@@ -75,6 +79,15 @@ describe('on the simulator, without findings', () => {
       topkLength: ints('u32', [2], [44, 7]),
     }
     expectLatent('bf16', await decode(cut), sparseDecodeReference(cut))
+  })
+
+  test('lists that name packed rows often: rows converted first, the same bits', async () => {
+    const { args, positions } = sparseCase({ variant: 'packed 656', lengths: [40, 9], queries: 3, heads: 2, topk: 60 })
+    const cut = { ...args, logicalIndices: positions, cacheLength: ints('u32', [2], [20, 5]) }
+    expect(kernelsOf(cut)).toEqual(['dequantize_rows_sm90_packed656', 'sparse_prefill_sm90_576'])
+    const direct = await decode(cut, new SimDevice('sm_90a', { scratchBytes: 1 }))
+    expectLatent('packed 656', direct, sparseDecodeReference(cut))
+    expectSame(await decode(cut), direct)
   })
 
   test('a small scratch budget: windows of sequences, the same bits', async () => {
@@ -116,7 +129,7 @@ describe('on the simulator, without findings', () => {
     const all = { ...args, indices: slotList([2, 1, 1090], [...wide]), batchInvariant: true }
     const one = (t: unknown): never => (t as Tensor).narrow(0, 1, 1) as never
     const alone = { ...all, q: one(all.q), indices: one(all.indices) }
-    expect(kernelsOf(alone)).toEqual(['sparse_prefill_sm90_576', 'merge_splits'])
+    expect(kernelsOf(alone)).toEqual(['sparse_prefill_sm90_576_h8', 'merge_splits'])
     const together = await decode(all)
     expectLatent('bf16', together, sparseDecodeReference(all))
     expectSame(await decode(alone), narrow(together, 0, 1))

@@ -38,6 +38,8 @@ export interface SparseSm90Config {
   readonly positions: boolean
   /** Whether slots are memory rows: the pool has one layer and no gaps. */
   readonly linear: boolean
+  /** Whether each key has a scale that multiplies its score and its weight. */
+  readonly keyScales?: boolean
 }
 
 type U32 = Val<'u32'>
@@ -85,6 +87,11 @@ export interface RowParams {
   readonly pageSize: U32
   /** Memory rows from the end of a block to the layer's next one. */
   readonly blockGap: U32
+}
+
+/** A scale for each memory row, where the configuration has `keyScales`. */
+export interface KeyScaleParams {
+  readonly scales: Buffer<'f32'>
 }
 
 export interface OutputParams extends ItemParams {

@@ -1,6 +1,7 @@
 /**
  * Sparse MLA prefill, Hopper, bf16 queries over fp8 rows: the kernel of sm90.ts with a gather role that reads one byte a value
- * and puts bf16 in the tiles.
+ * and puts bf16 in the tiles. For calls that read each row a few times: where lists name rows often, all rows are converted
+ * once (fp8-rows/dequantize-rows.ts), and the kernel of sm90.ts reads those; the bits are the same.
  *
  *   unit, per-token scales   tile = the e4m3 value, exact; a token's scale multiplies its scores and its weights, both f32
  *   scales of blocks, packed tile = bf16(value · scale), the product in f32

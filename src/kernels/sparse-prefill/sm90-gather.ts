@@ -6,8 +6,9 @@
 
 import type { KernelBuilder } from '../../lang/builder.ts'
 import type { SmemTile } from '../../lang/smem-tile.ts'
-import type { Arg, Val } from '../../lang/value.ts'
+import type { Arg, Val, Var } from '../../lang/value.ts'
 import {
+  type KeyScaleParams,
   type ListParams,
   leftPanels,
   panelColumns,
@@ -27,13 +28,14 @@ const rowsOfPass = 4
 export function gatherRole(
   k: KernelBuilder,
   c: SparseSm90Config,
-  p: QueryParams & ListParams & RowParams,
+  p: QueryParams & ListParams & RowParams & KeyScaleParams,
   stages: SparseStages,
 ): void {
   const place = new ProducerPlace(k, stages)
   const list = new SlotList(k, c, p)
   const rows = new RowCopies(k, c)
   const query = new QueryCopies(k, c, stages)
+  const keyScales = c.keyScales ? k.vars('f32', 2, 0) : undefined
   for (const item of workItems(k, p)) {
     query.bring(p, item)
     list.start(item)
@@ -41,6 +43,7 @@ export function gatherRole(
     k.repeat(() => {
       // Loads of the lists come before the copies, which they would have to queue behind.
       list.lookAhead()
+      if (keyScales !== undefined) k.whenUniform(k.threadIdx.lt(32), () => loadScales(k, c, p, list, keyScales))
       const row = memoryRow(c, p, rows.ownSlot(list))
       const source = (pass: number) => ({
         valid: rows.validOf(list, pass),
@@ -53,16 +56,37 @@ export function gatherRole(
       }
       const [low, high] = list.valid.map(word => word.add(0))
       list.advance()
-      k.when(k.threadIdx.eq(0), () => {
+      const note = (): void => {
         stages.valid.store(place.stage.mul(2), low!)
         stages.valid.store(place.stage.mul(2).add(1), high!)
         stages.follows.store(place.stage, list.exists.select(k.const('u32', 1), 0))
         stages.noted.arrive(place.stage)
-      })
+      }
+      if (stages.keyScales === undefined) k.when(k.threadIdx.eq(0), note)
+      else
+        k.whenUniform(k.threadIdx.lt(32), () => {
+          keyScales!.forEach((scale, half) => stages.keyScales!.store(place.stage, k.lane.add(32 * half), scale))
+          k.warpBarrier()
+          k.when(k.lane.eq(0), note)
+        })
       place.advance()
       return list.exists
     })
   }
+}
+
+/** Starts loads of the scales of this lane's two keys of the list's block. */
+function loadScales(
+  k: KernelBuilder,
+  c: SparseSm90Config,
+  p: RowParams & KeyScaleParams,
+  { slots, valid }: SlotList,
+  scales: readonly Var<'f32'>[],
+): void {
+  slots.forEach((slot, half) => {
+    const counts = valid[half as 0 | 1].shr(k.lane).bitAnd(1).ne(0)
+    scales[half]!.set(p.scales.loadIf(counts, memoryRow(c, p, counts.select(slot, 0))))
+  })
 }
 
 /** The memory row of a slot. */

@@ -35,17 +35,20 @@ export class KeyScales {
     this.scales.store(stage.mul(tileKeys).add(place), scale)
   }
 
-  /** Multiplies each element of S or P by the scale of its key. */
-  multiply(stage: number, tile: Accumulator): void {
+  /** The scales of this thread's keys. */
+  load(stage: number): readonly Val<'f32'>[] {
     const quad = this.k.lane.bitAnd(3).mul(4)
-    for (let part = 0; part < tileKeys / 16; part++) {
-      const scales = this.scales.load4(quad.add(stage * tileKeys + 16 * part))
-      scales.forEach((scale, n) => {
-        for (const h of [0, 1]) {
-          const element = 4 * (2 * part + (n >> 1)) + 2 * h + (n & 1)
-          tile.set(element, tile.get(element).mul(scale))
-        }
-      })
-    }
+    const parts = Array.from({ length: tileKeys / 16 }, (_, part) => stage * tileKeys + 16 * part)
+    return parts.flatMap(first => this.scales.load4(quad.add(first)))
   }
+}
+
+/** Multiplies each element of S or P by the scale of its key. */
+export function multiplyKeys(tile: Accumulator, scales: readonly Val<'f32'>[]): void {
+  scales.forEach((scale, n) => {
+    for (const h of [0, 1]) {
+      const element = 4 * (n >> 1) + 2 * h + (n & 1)
+      tile.set(element, tile.get(element).mul(scale))
+    }
+  })
 }

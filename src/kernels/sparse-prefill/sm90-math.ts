@@ -16,6 +16,7 @@ import { Fragments } from '../../lang/fragments.ts'
 import { pack } from '../../lang/packed.ts'
 import type { Val, Var } from '../../lang/value.ts'
 import { itemHeads, mathThreads, sideColumns, tileKeys } from './sm90-config.ts'
+import { multiplyKeys } from './sm90-key-scales.ts'
 import { mask, RowStates, rescale } from './sm90-rows.ts'
 import { startScores } from './sm90-scores.ts'
 import { named, Parity, SparseStages, type Stage } from './sm90-stages.ts'
@@ -180,11 +181,13 @@ export class MathSide {
   /** The scores of a tile of this role as weights, also in shared memory, and what O is to be multiplied by first. */
   private weigh(stage: Stage): { readonly alpha: readonly F32[]; readonly weights: Weights } {
     const { k, stages, scores, rows } = this
-    stages.keyScales?.multiply(stage, scores)
+    const scales = stages.keyScales?.load(stage) ?? []
+    multiplyKeys(scores, scales)
     mask(k, scores, this.valid)
     const alpha = rows.weigh(scores, this.options.scaleLog2)
     rows.share(stages.reference, itemHeads * stage, rows.reference)
-    stages.keyScales?.multiply(stage, scores)
+    // With two parts there are no registers to keep them in.
+    multiplyKeys(scores, this.options.valueParts === 2 ? (stages.keyScales?.load(stage) ?? []) : scales)
     const weights = Array.from({ length: scores.length / 2 }, (_, i) =>
       pack('bf16x2', scores.get(2 * i), scores.get(2 * i + 1)),
     )

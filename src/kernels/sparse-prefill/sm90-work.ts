@@ -25,12 +25,13 @@ export function* workItems(k: KernelBuilder, p: ItemParams): Generator<WorkItem,
 export const workIndices = (k: KernelBuilder, p: ItemParams): Generator<U32, void> =>
   k.range(itemsOf(p), { start: k.blockIdx.x, step: k.gridDim.x })
 
-export function itemAt(p: ItemParams, index: U32): WorkItem {
+/** @param heads of a group */
+export function itemAt(p: ItemParams, index: U32, heads: number = itemHeads): WorkItem {
   const place = index.div(p.groups)
   const group = index.sub(place.mul(p.groups))
   const back = place.div(p.parts)
   const part = place.sub(back.mul(p.parts))
-  return { token: p.tokens.sub(1).sub(back), firstHead: group.mul(itemHeads), part }
+  return { token: p.tokens.sub(1).sub(back), firstHead: group.mul(heads), part }
 }
 
-const itemsOf = (p: ItemParams): U32 => p.tokens.mul(p.parts).mul(p.groups)
+export const itemsOf = (p: ItemParams): U32 => p.tokens.mul(p.parts).mul(p.groups)

@@ -37,7 +37,7 @@ export function checkMarkdown(report: CheckReport, { device, golden = [], op, fu
     `\`sparse-mla check --device ${device}${options.map(option => ` ${option}`).join('')}\``,
     `${passed} passed, ${failed} failed. The error is the largest of the operation's cases, in units of what its gate allows.`,
     markdownTable({ head: ['operation', 'cases', 'passed', 'error / allowed'], align: 'lrrr', rows }),
-    ...failures(cases).map(text => `- ${text.replace('\n', ':')}`),
+    ...failures(cases).map(text => `- ${text.replaceAll('\n', ' ')}`),
     ...leftOut.map(what => `Left out: ${what}.`),
   ]
     .join('\n\n')

@@ -45,6 +45,8 @@ export interface CheckReport {
 export async function check(options: CheckOptions): Promise<CheckReport> {
   const rounds = roundsOf(options)
   const total = rounds.reduce((sum, round) => sum + round.cases.length, 0)
+  // A path that cannot be written fails now, not after the last case.
+  if (options.save !== undefined) writeFileSync(options.save, '')
   using progress = options.each === true ? startLog(total) : startProgress(total)
   const cases: CaseOutcome[] = []
   let [named, explanation] = ['', '']

@@ -98,8 +98,22 @@ const hopperFp8 = fp8Rows.map(([rows, pool, says]): ListedKernel => {
 /** Entries that name each row of the pool so often that all are converted first. */
 const manyEntries = 512
 
-/** The kernels that convert all rows of a pool, and the one over converted rows that still have a scale. */
+/** The kernels that convert the rows of a pool, and the one over converted rows that still have a scale. */
 const hopperConverted = [
+  {
+    name: 'count_pages_sm90',
+    entry: 'count_pages_sm90_i32',
+    about: 'Entries of lists of slots that name each page of a pool, in every block.',
+    grid: 'x = any, y = 1',
+    plan: (d: Device) => sparsePrefill.plan(d, fp8Call(plainPool('e4m3', width), manyEntries)),
+  },
+  {
+    name: 'join_pages_sm90',
+    entry: 'join_pages_sm90',
+    about: 'Marks the pages that any block has counted entries of.',
+    grid: 'x = any, y = 1',
+    plan: (d: Device) => sparsePrefill.plan(d, fp8Call(plainPool('e4m3', width), manyEntries)),
+  },
   ...fp8Rows.map(
     ([rows, pool, says]): ListedKernel => ({
       name: `dequantize_rows_sm90_${rows}`,

@@ -23,7 +23,7 @@ const pageShift = 10
 const pageBytes = 1 << pageShift
 
 /** First byte of the page after that of `at`. */
-export const nextPage = (at: number): number => ((at >>> pageShift) + 1) << pageShift
+export const nextPage = (at: number): number => (Math.floor(at / pageBytes) + 1) * pageBytes
 
 /** Index in its page of the unit with byte `at`. */
 export const unitOf = ({ shift }: ShadowPage, at: number): number => (at & (pageBytes - 1)) >>> shift

@@ -1,5 +1,6 @@
 /**
- * Rows of e4m3 codes of one layer of a pool as bf16 rows in slot order, for a call that reads each of them many times.
+ * Rows of e4m3 codes of one layer of a pool as bf16 rows in slot order, for a call that reads each of them many times. Rows
+ * of pages without a mark (page-marks.ts) are left out, and not read.
  *
  *   unit, per-token scales   row = the e4m3 values, exact; a token's scale is copied beside
  *   scales of blocks, packed row = bf16(value · scale), the product in f32; bf16 columns are copied
@@ -40,6 +41,7 @@ const params = {
   pageSize: u32('slots of a block'),
   blockGap: u32('memory rows from the end of a block to the layer’s next one'),
   slots: u32('slots of the pool'),
+  marks: input('u32', '[blocks]: not 0 where a list names a row of the block'),
   rows: output('u32', '[slots, width]: bf16 in pairs'),
   rowScales: output('f32', '[slots]: scales of rows that have one'),
 }
@@ -56,7 +58,9 @@ export const traceDequantizeRows: (c: DequantizeConfig) => Kernel = specialize(c
       const loaded = Array.from({ length: ahead }, (_, i) => {
         const index = start.add(stride.mul(i))
         const slot = index.div(pieces)
-        return load(k, c, p, index.lt(total), slot, index.sub(slot.mul(pieces)))
+        const inside = index.lt(total)
+        const named = p.marks.loadIf(inside, slot.div(p.pageSize)).ne(0)
+        return load(k, c, p, inside.and(named), slot, index.sub(slot.mul(pieces)))
       })
       for (const one of loaded) k.when(one.exists, () => store(k, c, p, one))
     }
@@ -71,7 +75,7 @@ const nameOf = ({ packed, width, scaleBlock, keyScales }: DequantizeConfig): str
 const codesOf = ({ packed, width }: Fp8RowFormat): number => (packed ? packedCodes : width)
 
 /** Pieces of a row: of codes, then of bf16 columns. */
-const piecesOf = (format: Fp8RowFormat): number =>
+export const piecesOf = (format: Fp8RowFormat): number =>
   codesOf(format) / pieceBytes + (2 * (format.width - codesOf(format))) / pieceBytes
 
 interface Piece {

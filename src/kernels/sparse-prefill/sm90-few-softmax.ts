@@ -19,7 +19,7 @@ type U32 = Val<'u32'>
 type F32 = Val<'f32'>
 
 /** Below every score, so that the first one that counts raises it; finite, so that differences are numbers. */
-const unset = -1e30
+const unset = -3.4e38
 /** log2 units that a score may exceed m by. */
 const slack = 8
 /** From here on a rounded c s differs from the exact one by more than `slack`. */

@@ -8,7 +8,8 @@ import type { KernelLaunch } from '../../lang/launch.ts'
 import type { PlanRequest } from '../../ops/op.ts'
 import type { DeviceTensor } from '../../tensor/device-tensor.ts'
 import { aligned } from '../aligned.ts'
-import { dequantizeThreads, traceDequantizeRows } from '../fp8-rows/dequantize-rows.ts'
+import { dequantizeThreads, piecesOf, traceDequantizeRows } from '../fp8-rows/dequantize-rows.ts'
+import { markThreads, mostPages, traceCountPages, traceJoinPages } from '../fp8-rows/page-marks.ts'
 import type { KeySourceProblem, LatentAttentionProblem } from '../latent-attention/problem.ts'
 import { traceSparsePrefillSm90 } from './sm90.ts'
 import {
@@ -33,8 +34,10 @@ export interface RowsPlan {
 
 /** Entries of lists for each row of the pool, from which on all rows are converted first. */
 const leastUses = 4
-/** Blocks of the conversion on a multiprocessor. */
-const dequantizeBlocks = 8
+/** Blocks of the kernels ahead on a multiprocessor. */
+const residentBlocks = 8
+/** Pieces are counted in 32 bits, with room for the last step of the grid. */
+const mostPieces = 2 ** 31
 
 /** The launch of a part of a call that fits; undefined where another kernel must serve its rows. */
 export function fp8RowsLaunch(request: Request, part: CallPart): KernelLaunch | undefined {
@@ -48,7 +51,10 @@ export function fp8RowsLaunch(request: Request, part: CallPart): KernelLaunch | 
   }
 }
 
-/** The same for a whole call by way of bf16 rows in scratch; undefined where that does not pay, or does not fit. */
+/**
+ * The same for a whole call by way of bf16 rows in scratch, of pages that lists name; undefined where that does not pay, or
+ * would take more than half of what scratch may.
+ */
 export function convertedRowsPlan(request: Request, part: CallPart): RowsPlan | undefined {
   const { problem, limits } = request
   const { pageSize, blocks, topk } = part.source
@@ -57,27 +63,52 @@ export function convertedRowsPlan(request: Request, part: CallPart): RowsPlan | 
   if (rows === undefined || part.allParts > 1 || leastUses * slots > tokensOf(problem) * topk) return undefined
   const { place, format, args } = rows
   const width = problem.width as 512 | 576
-  const scratch = { rows: 2 * width * slots, ...(format.keyScales ? { rowScales: 4 * slots } : {}) }
-  if (Object.values(scratch).reduce((a, b) => a + b, 0) > limits.scratchBytes) return undefined
   const dense: RowPlace = { rowStride: width, blockGap: 0 }
+  const shared = callArgs(request, part, dense)
+  const { indices, indicesTokenStride, lengths, lengthsTokenStride, listTokens } = shared
+  const lists = tokensOf(problem) / (listTokens as number)
+  const counters = Math.min(limits.workers, lists)
+  const scratch = {
+    counts: 4 * blocks * counters,
+    marks: 4 * blocks,
+    rows: 2 * width * slots,
+    ...(format.keyScales ? { rowScales: 4 * slots } : {}),
+  }
+  const pieces = slots * piecesOf({ ...format, width })
+  const bytes = Object.values(scratch).reduce((a, b) => a + b, 0)
+  if (blocks > mostPages || pieces >= mostPieces || bytes > limits.scratchBytes / 2) return undefined
   const rowScales = format.keyScales ? { scratch: 'rowScales' } : undefined
-  const pieces = slots * (width / 16)
+  const config = callConfig(request, part, dense)
+  const [counts, marks] = [{ scratch: 'counts' }, { scratch: 'marks' }]
   return {
     scratch,
     launches: [
       {
+        kernel: traceCountPages({ lengths: config.lengths }),
+        grid: [counters, 1],
+        args: {
+          ...{ indices, indicesTokenStride, lengths, lengthsTokenStride },
+          ...{ lists, topk, slots: shared.slots!, pageSize, pages: blocks, counts },
+        },
+      },
+      {
+        kernel: traceJoinPages({}),
+        grid: gridFor(limits, blocks / markThreads),
+        args: { counts, rows: counters, pages: blocks, marks },
+      },
+      {
         kernel: traceDequantizeRows({ ...format, width }),
-        grid: [Math.min(dequantizeBlocks * limits.workers, Math.ceil(pieces / dequantizeThreads)), 1],
-        args: { ...args, pageSize, blockGap: place.blockGap, slots, rows: { scratch: 'rows' }, rowScales },
+        grid: gridFor(limits, pieces / dequantizeThreads),
+        args: { ...args, pageSize, blockGap: place.blockGap, slots, marks, rows: { scratch: 'rows' }, rowScales },
       },
       {
         kernel: traceSparsePrefillSm90({
-          ...callConfig(request, part, dense),
+          ...config,
           ...(format.keyScales ? { keyScales: true } : {}),
         }),
         grid: callGrid(request, part),
         args: {
-          ...callArgs(request, part, dense),
+          ...shared,
           ...{ values: { scratch: 'rows' }, rowStride: width },
           ...(format.keyScales ? { scales: rowScales } : {}),
         },
@@ -85,6 +116,12 @@ export function convertedRowsPlan(request: Request, part: CallPart): RowsPlan | 
     ],
   }
 }
+
+/** As many blocks as there is work for, up to what the card holds at a time. */
+const gridFor = ({ workers }: Request['limits'], blocks: number): readonly [number, number] => [
+  Math.min(residentBlocks * workers, Math.ceil(blocks)),
+  1,
+]
 
 /** How the rows of a source lie, where the kernels take them. */
 function rowsOf({ problem, inputs }: Request, source: KeySourceProblem) {

@@ -111,7 +111,7 @@ class Gather {
     const row = k.offset(0, token, p.indicesStride)
     const [first, end] = [p.indices.address(row), p.indices.address(k.offset(row, p.topk, 1))]
     const from = first.bitAnd(unitMask)
-    k.bulk.prefetch(from, end.add(15n).bitAnd(unitMask).sub(from).to('u32'))
+    k.when(p.topk.gt(0), () => k.bulk.prefetch(from, end.add(15n).bitAnd(unitMask).sub(from).to('u32')))
   }
 
   /** A last block of zeros: the value roles open a block ahead, and stop before this one. */

@@ -200,14 +200,15 @@ class Score {
     return own
   }
 
-  /** S becomes t, rounded as m was. */
+  /** S becomes t, rounded as m was, in rows whose m is far away. */
   private roundScores(units: readonly Var<'f32'>[]): void {
-    const { scores } = this
-    for (const group of groups)
-      units.forEach((unit, half) => {
-        for (const i of elementsOf(half, group)) scores.set(i, scores.get(i).mul(unit))
-      })
-    for (const unit of units) unit.set(1)
+    const { scores, softmax } = this
+    units.forEach((unit, half) => {
+      const away = softmax.isFar(half)
+      const factor = away.select(unit, 1)
+      for (const group of groups) for (const i of elementsOf(half, group)) scores.set(i, scores.get(i).mul(factor))
+      unit.set(away.select(this.k.const('f32', 1), unit))
+    })
   }
 
   /** @param units log2 units of the scores of each of the thread's rows */

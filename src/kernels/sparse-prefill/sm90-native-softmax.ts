@@ -90,8 +90,9 @@ export class Softmax {
       l.set(0)
       if (!c.queryScaled) return
       const head = firstHead.add(this.firstRow).add(halves[i]!)
-      const scale = p.qScale.loadIf(head.lt(p.heads), k.offset(head, token, p.qScaleStride))
-      ;(unit as Var<'f32'>).set(scale.mul(this.unit))
+      const exists = head.lt(p.heads)
+      const scale = p.qScale.loadIf(exists, k.offset(head, token, p.qScaleStride))
+      ;(unit as Var<'f32'>).set(exists.select(scale.mul(this.unit), 1))
     })
   }
 
@@ -113,11 +114,13 @@ export class Softmax {
       const most = pair.max(k.shuffleXor(pair, 2))
       const next = most.gt(m.add(rescaleThreshold)).select(most, m)
       const base = next.ne(Number.NEGATIVE_INFINITY).select(next, 0)
-      const decay = k.exp2(m.sub(base))
+      const known = m.ne(Number.NEGATIVE_INFINITY)
+      const nextShift = base.sub(weightBias)
+      const decay = known.select(k.exp2(shift.sub(nextShift)), 0)
       const away = base.abs().ge(farAway)
       far = far?.or(away) ?? away
       m.set(next)
-      shift.set(base.sub(weightBias))
+      shift.set(nextShift)
       l.set(l.mul(decay))
       const factor = grown === undefined ? decay : decay.mul(grown)
       k.when(quadLane.eq(0), () => s.factors.store(this.factorAt(target, half), factor))
@@ -128,6 +131,11 @@ export class Softmax {
     for (const { m, limit } of this.rows)
       limit.set(any.select(k.const('f32', Number.NEGATIVE_INFINITY), m.add(rescaleThreshold)))
     return bits[0]!.bitOr(bits[1]!).shl(warp.shl(1))
+  }
+
+  /** Whether m of one of the thread's rows is far from 0. */
+  isFar(half: number): Val<'pred'> {
+    return this.rows[half]!.m.abs().ge(farAway)
   }
 
   /** ŝ before / ŝ now. */

@@ -74,6 +74,16 @@ test('a head keeps its bits whatever the other heads of its warp hold', async ()
     expect(poisoned[name].narrow(1, 0, 1).floats()).toEqual(clean[name].narrow(1, 0, 1).floats())
 })
 
+test('a head keeps its bits beside one whose scores are far from 0', async () => {
+  const { args } = prefillCase({ variant: scaled, tokens: 1, heads: 12, topk: 200 })
+  const qScale = (args.qScale as Tensor<'f32'>).clone()
+  qScale.data[1] = 1e7
+  const [clean, poisoned] = [await prefill(args), await prefill({ ...args, qScale })]
+  for (const name of ['out', 'lse', 'maxLogits'] as const)
+    for (const head of [0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
+      expect(poisoned[name].narrow(1, head, 1).floats()).toEqual(clean[name].narrow(1, head, 1).floats())
+})
+
 test('blocks of 64 entries without a slot are passed over, wherever they are', async () => {
   const { args, pool } = prefillCase({ variant: scaled, tokens: 1, heads: 2, topk: 9 })
   const at = [3, 64 * 7 + 5, 64 * 7 + 63, 64 * 8, 64 * 13 + 32]

@@ -18,7 +18,7 @@ type U32 = Val<'u32'>
 type F32 = Val<'f32'>
 
 /** Below every score, so that the first one that counts raises it; finite, so that differences are numbers. */
-const unset = -1e30
+const unset = -3.4e38
 /** log2 units that a score may exceed M by. */
 const slack = 8
 /** From here on a rounded c s differs from the exact one by more than `slack`. */
@@ -70,8 +70,8 @@ export class RowStates {
   /** Makes `next` the reference; what sums and O are multiplied by. */
   private raise(next: readonly F32[]): readonly F32[] {
     const { k } = this
-    const furthest = next[0]!.abs().max(next[1]!.abs())
-    this.far.set(k.any(furthest.ge(farAway)).select(k.const('u32', 1), 0))
+    const away = next.map(reference => isFar(reference).and(reference.ne(unset)))
+    this.far.set(k.any(away[0]!.or(away[1]!)).select(k.const('u32', 1), 0))
     return rowHalves.map(h => {
       const alpha = k.exp2(this.reference[h].sub(next[h]!))
       this.sum[h].set(this.sum[h].mul(alpha))
@@ -107,15 +107,19 @@ export class RowStates {
       })
       this.raise(next).forEach((factor, h) => alpha[h]!.set(factor))
     })
-    const factor = k.var('f32', c)
+    const units = rowHalves.map(() => k.var('f32', c))
     k.whenUniform(this.far.ne(0), () => {
-      for (let j = 0; j < scores.length; j++) scores.set(j, scores.get(j).mul(c))
-      factor.set(1)
+      for (const h of rowHalves) {
+        const away = isFar(this.reference[h])
+        const factor = away.select(c, 1)
+        for (const j of indicesOf(scores, h)) scores.set(j, scores.get(j).mul(factor))
+        units[h]!.set(away.select(k.const('f32', 1), c))
+      }
     })
     for (const h of rowHalves) {
       const below = this.reference[h].neg()
       const weights = indicesOf(scores, h).map(j => {
-        const weight = k.exp2(scores.get(j).fma(factor, below))
+        const weight = k.exp2(scores.get(j).fma(units[h]!, below))
         scores.set(j, weight)
         return weight
       })
@@ -124,6 +128,9 @@ export class RowStates {
     return alpha
   }
 }
+
+/** Decided by each row: what a row of a warp is like shows in no other. */
+const isFar = (reference: F32): Val<'pred'> => reference.abs().ge(farAway)
 
 /** Multiplies the rows of O, if any row of the warp has a factor other than 1. */
 export function rescale(k: KernelBuilder, o: Accumulator, alpha: readonly F32[]): void {

@@ -1,8 +1,18 @@
 import { describe, expect, test } from 'vitest'
-import { expectLatent, expectSame, narrow, prefillCase, run, slotList } from '../../../test/latent-cases.ts'
+import {
+  expectLatent,
+  expectSame,
+  handPool,
+  handQuery,
+  narrow,
+  prefillCase,
+  run,
+  slotList,
+} from '../../../test/latent-cases.ts'
 import type { GpuPlan } from '../../lang/launch.ts'
 import { type SparsePrefillArgs, sparsePrefill } from '../../ops/sparse-prefill.ts'
 import { SimDevice } from '../../sim/device.ts'
+import { latentLayouts } from '../../tensor/cache-layout.ts'
 import type { Tensor } from '../../tensor/tensor.ts'
 import { sparsePrefillReference } from '../latent-attention/reference.ts'
 
@@ -66,6 +76,37 @@ test('a token alone has the bits of the token in a batch', async () => {
   const one = (t: unknown): never => (t as Tensor).narrow(0, 3, 1) as never
   const alone = await prefill({ ...args, q: one(args.q), indices: one(args.indices), topkLength: one(args.topkLength) })
   expectSame(alone, narrow(await prefill(args), 0, 3))
+})
+
+test.each([
+  ['bf16', 33, 'NaN', 0x7fc0],
+  ['bf16', 33, 'huge', 0x4f00],
+  ['fp8 per token', 4, 'NaN', 0x7fc0],
+  ['fp8 per token', 4, 'huge', 0x4f00],
+] as const)('%s, %i heads, one of them %s: the others keep their bits', async (variant, heads, _, value) => {
+  const { args } = prefillCase({ variant, tokens: 1, heads, topk: 80 })
+  const { topkLength: __, ...rest } = args
+  const q = (args.q as Tensor<'bf16'>).clone()
+  q.data.fill(value, 576, 2 * 576)
+  const clean = await prefill({ ...rest, outDtype: 'f32' })
+  const poisoned = await prefill({ ...rest, q, outDtype: 'f32' })
+  for (const name of ['out', 'lse', 'maxLogits'] as const)
+    for (let head = 0; head < heads; head++)
+      if (head !== 1)
+        expect([head, poisoned[name].narrow(1, head, 1).floats()]).toEqual([
+          head,
+          clean[name].narrow(1, head, 1).floats(),
+        ])
+})
+
+test('the only key counts, however far below 0 its score is', async () => {
+  const cache = handPool(latentLayouts.bf16, [{ 0: 1e16, 1: 1 }])
+  for (const heads of [1, 33]) {
+    const rows = Array.from({ length: heads }, () => ({ 0: -1e16 }))
+    const args = { q: handQuery('bf16', rows), cache, indices: slotList([1, 1], [0]), scale: 1 }
+    const { out, lse } = await prefill(args)
+    expect([out.floats()[1], lse.data[0]! < -9e31, lse.data[0]! > -1e32]).toEqual([1, true, true])
+  }
 })
 
 test('what does not fit goes to the portable kernel', () => {

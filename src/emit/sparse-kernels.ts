@@ -102,7 +102,7 @@ const manyEntries = 512
 const hopperConverted = [
   {
     name: 'count_pages_sm90',
-    entry: 'count_pages_sm90_i32',
+    entry: 'count_pages_sm90_none',
     about: 'Entries of lists of slots that name each page of a pool, in every block.',
     grid: 'x = any, y = 1',
     plan: (d: Device) => sparsePrefill.plan(d, fp8Call(plainPool('e4m3', width), manyEntries)),

@@ -181,10 +181,14 @@ export class MathSide {
   /** The scores of a tile of this role as weights, also in shared memory, and what O is to be multiplied by first. */
   private weigh(stage: Stage): { readonly alpha: readonly F32[]; readonly weights: Weights } {
     const { k, stages, scores, rows } = this
+    const { scaleLog2 } = this.options
     const scales = stages.keyScales?.load(stage) ?? []
-    multiplyKeys(scores, scales)
+    multiplyKeys(
+      scores,
+      scales.map(scale => scale.mul(scaleLog2)),
+    )
     mask(k, scores, this.valid)
-    const alpha = rows.weigh(scores, this.options.scaleLog2)
+    const alpha = rows.weigh(scores, stages.keyScales === undefined ? scaleLog2 : undefined)
     rows.share(stages.reference, itemHeads * stage, rows.reference)
     // With two parts there are no registers to keep them in.
     multiplyKeys(scores, this.options.valueParts === 2 ? (stages.keyScales?.load(stage) ?? []) : scales)

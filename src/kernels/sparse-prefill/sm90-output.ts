@@ -34,7 +34,7 @@ export class FinalOutput implements MathOutput {
     const { rows } = side
     const heads = rowHalves.map(h => item.firstHead.add(rows.row).add(8 * h))
     const sinks = c.sink ? heads.map(head => p.sink.loadIf(head.lt(p.heads), head)) : undefined
-    const { sums, tops } = rowTotals(side)
+    const { sums, tops } = rowTotals(side, p.scale)
     for (const h of rowHalves) {
       const head = heads[h]!
       const real = head.lt(p.heads)
@@ -45,7 +45,7 @@ export class FinalOutput implements MathOutput {
           const lse = rows.reference[h].mul(Math.LN2).add(ln(k, sums[h]!))
           const at = (stride: U32) => k.offset(head, item.token, stride)
           p.lse.store(at(p.lseTokenStride), some.select(lse, Number.NEGATIVE_INFINITY))
-          p.maxLogits.store(at(p.maxLogitsTokenStride), tops[h]!.mul(p.scale))
+          p.maxLogits.store(at(p.maxLogitsTokenStride), tops[h]!)
         })
       const row = k.offset(k.offset(0, item.token, p.outTokenStride), head, p.outHeadStride)
       const results = indicesOf(side.o, h).map(j => () => some.select(side.o.get(j).mul(factor), 0))
@@ -81,8 +81,15 @@ export class FinalOutput implements MathOutput {
   }
 }
 
-/** Sums over the tiles of both roles; the largest raw scores of both in the even role, which stores them. */
-export function rowTotals(side: MathSide): { readonly sums: readonly F32[]; readonly tops: readonly F32[] } {
+/**
+ * Sums over the tiles of both roles; the largest scores of both in the even role, which stores them, natural-log units.
+ *
+ * @param scale softmax scale
+ */
+export function rowTotals(
+  side: MathSide,
+  scale: F32,
+): { readonly sums: readonly F32[]; readonly tops: readonly F32[] } {
   const { k, rows, stages, itemParity } = side
   const own = rows.sum.map(sum => quadSum(k, sum))
   const [to, from] = [0, 1].map(other => exchangeOffset(itemParity.value, (side.side ^ other) as 0 | 1))
@@ -95,7 +102,7 @@ export function rowTotals(side: MathSide): { readonly sums: readonly F32[]; read
   const tops = side.side === 0 ? rows.take(stages.tops, topsAt) : top
   return {
     sums: rowHalves.map(h => own[h]!.add(sums[h])),
-    tops: rowHalves.map(h => top[h]!.max(tops[h]!)),
+    tops: rowHalves.map(h => top[h]!.max(tops[h]!).mul(stages.keyScales === undefined ? scale : Math.LN2)),
   }
 }
 

@@ -27,7 +27,7 @@ class PartialOutput implements MathOutput {
   finish(side: MathSide, { token, firstHead, part }: WorkItem): void {
     const { k, p } = this
     const { rows } = side
-    const { sums, tops } = rowTotals(side)
+    const { sums, tops } = rowTotals(side, p.scale)
     for (const h of rowHalves) {
       const head = firstHead.add(rows.row).add(8 * h)
       const some = sums[h]!.gt(0).or(sums[h]!.ne(sums[h]!))
@@ -37,7 +37,7 @@ class PartialOutput implements MathOutput {
           k.when(k.lane.bitAnd(3).eq(0), () => {
             p.states.store(k.offset(0, row, 2), some.select(rows.reference[h].mul(Math.LN2), Number.NEGATIVE_INFINITY))
             p.states.store(k.offset(1, row, 2), some.select(sums[h]!, emptySplit))
-            p.tops.store(row, some.select(tops[h]!.mul(p.scale), Number.NEGATIVE_INFINITY))
+            p.tops.store(row, some.select(tops[h]!, Number.NEGATIVE_INFINITY))
           })
         k.when(some, () => this.storeRow(side, h, k.offset(0, row, nope)))
       })

@@ -31,17 +31,14 @@ export class RowStates {
   readonly reference: readonly [Var<'f32'>, Var<'f32'>]
   /** Sums of p over this thread's columns of its own tiles. */
   readonly sum: readonly [Var<'f32'>, Var<'f32'>]
-  /** Largest raw score of this thread's columns of its own tiles. */
+  /** Largest score, as `weigh` takes them, of this thread's columns of its own tiles. */
   readonly top: readonly [Var<'f32'>, Var<'f32'>]
   /** This thread's first row. */
   readonly row: U32
   private readonly k: KernelBuilder
-  /** 1 while M of a row of the warp is that far from 0. */
-  private readonly far: Var<'u32'>
 
   constructor(k: KernelBuilder) {
     this.k = k
-    this.far = k.var('u32', 0)
     this.reference = [k.var('f32', 0), k.var('f32', 0)]
     this.sum = [k.var('f32', 0), k.var('f32', 0)]
     this.top = [k.var('f32', 0), k.var('f32', 0)]
@@ -70,8 +67,6 @@ export class RowStates {
   /** Makes `next` the reference; what sums and O are multiplied by. */
   private raise(next: readonly F32[]): readonly F32[] {
     const { k } = this
-    const away = next.map(reference => isFar(reference).and(reference.ne(unset)))
-    this.far.set(k.any(away[0]!.or(away[1]!)).select(k.const('u32', 1), 0))
     return rowHalves.map(h => {
       const alpha = k.exp2(this.reference[h].sub(next[h]!))
       this.sum[h].set(this.sum[h].mul(alpha))
@@ -89,37 +84,40 @@ export class RowStates {
 
   /**
    * Turns raw scores into weights p; masked ones are -inf. What O is multiplied by before the weights are used. Lanes talk
-   * to each other only where a score of the warp is too large for its row's reference.
+   * to each other only where a score of the warp is too large for its row's reference, or that is far from 0.
    *
-   * @param c softmax scale in log2 units
+   * @param c softmax scale in log2 units; absent: scores are in log2 units
    */
-  weigh(scores: Accumulator, c: F32): readonly F32[] {
+  weigh(scores: Accumulator, c: F32 | undefined): readonly F32[] {
     const { k } = this
     const alpha = rowHalves.map(() => k.var('f32', 1))
     const limits = rowHalves.map(h => this.reference[h].add(slack))
     const largest = rowHalves.map(h => combined(elementsOf(scores, h), (a, b) => a.max(b)))
     for (const h of rowHalves) this.top[h].set(this.top[h].max(largest[h]!))
-    const above = rowHalves.map(h => largest[h]!.mul(c).gt(limits[h]!))
+    const scaled = (score: F32): F32 => (c === undefined ? score : score.mul(c))
+    const above = rowHalves.map(h => {
+      const moves = scaled(largest[h]!).gt(limits[h]!)
+      return c === undefined ? moves : moves.or(isFar(this.reference[h]))
+    })
     k.whenUniform(k.any(above[0]!.or(above[1]!)), () => {
       const next = rowHalves.map(h => {
-        const scaled = quadMax(k, largest[h]!).mul(c)
-        return scaled.gt(limits[h]!).select(scaled, this.reference[h])
+        const most = scaled(quadMax(k, largest[h]!))
+        return most.gt(limits[h]!).select(most, this.reference[h])
       })
       this.raise(next).forEach((factor, h) => alpha[h]!.set(factor))
-    })
-    const units = rowHalves.map(() => k.var('f32', c))
-    k.whenUniform(this.far.ne(0), () => {
-      for (const h of rowHalves) {
-        const away = isFar(this.reference[h])
-        const factor = away.select(c, 1)
-        for (const j of indicesOf(scores, h)) scores.set(j, scores.get(j).mul(factor))
-        units[h]!.set(away.select(k.const('f32', 1), c))
-      }
+      if (c === undefined) return
+      const away = rowHalves.map(h => isFar(this.reference[h]))
+      k.whenUniform(k.any(away[0]!.or(away[1]!)), () => {
+        for (const h of rowHalves)
+          for (const j of indicesOf(scores, h)) scores.set(j, scores.get(j).mul(away[h]!.select(c, 1)))
+      })
     })
     for (const h of rowHalves) {
       const below = this.reference[h].neg()
+      const unit = c === undefined ? undefined : isFar(this.reference[h]).select(k.const('f32', 1), c)
       const weights = indicesOf(scores, h).map(j => {
-        const weight = k.exp2(scores.get(j).fma(units[h]!, below))
+        const score = scores.get(j)
+        const weight = k.exp2(unit === undefined ? score.add(below) : score.fma(unit, below))
         scores.set(j, weight)
         return weight
       })

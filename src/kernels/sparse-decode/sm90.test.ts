@@ -84,7 +84,12 @@ describe('on the simulator, without findings', () => {
   test('lists that name packed rows often: rows converted first, the same bits', async () => {
     const { args, positions } = sparseCase({ variant: 'packed 656', lengths: [40, 9], queries: 3, heads: 2, topk: 60 })
     const cut = { ...args, logicalIndices: positions, cacheLength: ints('u32', [2], [20, 5]) }
-    expect(kernelsOf(cut)).toEqual(['dequantize_rows_sm90_packed656', 'sparse_prefill_sm90_576'])
+    expect(kernelsOf(cut)).toEqual([
+      'count_pages_sm90_none',
+      'join_pages_sm90',
+      'dequantize_rows_sm90_packed656',
+      'sparse_prefill_sm90_576',
+    ])
     const direct = await decode(cut, new SimDevice('sm_90a', { scratchBytes: 1 }))
     expectLatent('packed 656', direct, sparseDecodeReference(cut))
     expectSame(await decode(cut), direct)

@@ -235,3 +235,29 @@ export function expectLatent(name: VariantName, result: HostResult, ref: Attenti
   expectGate(attentionLse(result.lse, ref, { blockScales }))
   expectGate(attentionMaxLogits(result.maxLogits, ref, { blockScales }))
 }
+
+/** The call without its rope columns. */
+export function withoutRope({ q, cache, ...rest }: SparsePrefillArgs): SparsePrefillArgs {
+  const values = (cache.values as Tensor).narrow(3, 0, 512)
+  return { ...rest, q: (q as Tensor).narrow(2, 0, 512) as never, cache: { ...cache, values } as never }
+}
+
+/** The call for one of its tokens. */
+export function tokenOf(args: SparsePrefillArgs, token: number): SparsePrefillArgs {
+  const one = (t: unknown): never => (t as Tensor).narrow(0, token, 1) as never
+  return { ...args, q: one(args.q), indices: one(args.indices), topkLength: one(args.topkLength) }
+}
+
+/** The same entries in a list most of whose blocks of 64 name no slot, and in one without such blocks. */
+export function emptyBlocks(heads: number): readonly [sparse: SparsePrefillArgs, dense: SparsePrefillArgs] {
+  const { args, pool } = prefillCase({ tokens: 1, heads, topk: 9 })
+  const { topkLength: _, ...rest } = args
+  const at = [3, 64 * 7 + 5, 64 * 7 + 63, 64 * 8, 64 * 13 + 32]
+  const named = new Map(at.map((j, i) => [j, pool.slotOf(0, 5 * i)]))
+  const dense = new Map(at.map((j, i) => [64 * [0, 1, 1, 2, 3][i]! + (j % 64), named.get(j)!]))
+  const of = (blocks: number, entries: ReadonlyMap<number, number>): SparsePrefillArgs => {
+    const list = Array.from({ length: 64 * blocks }, (_entry, j) => entries.get(j) ?? -1)
+    return { ...rest, indices: slotList([1, list.length], list) }
+  }
+  return [of(17, named), of(4, dense)]
+}

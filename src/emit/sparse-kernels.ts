@@ -98,6 +98,9 @@ const hopperFp8 = fp8Rows.map(([rows, pool, says]): ListedKernel => {
 /** Entries that name each row of the pool so often that all are converted first. */
 const manyEntries = 512
 
+const convertedPlan = (pool: () => SparsePrefillArgs['cache']) => (d: Device) =>
+  sparsePrefill.plan(d, fp8Call(pool(), manyEntries))
+
 /** The kernels that convert the rows of a pool, and the one over converted rows that still have a scale. */
 const hopperConverted = [
   {
@@ -105,14 +108,14 @@ const hopperConverted = [
     entry: 'count_pages_sm90_none',
     about: 'Entries of lists of slots that name each page of a pool, in every block.',
     grid: 'x = any, y = 1',
-    plan: (d: Device) => sparsePrefill.plan(d, fp8Call(plainPool('e4m3', width), manyEntries)),
+    plan: convertedPlan(() => plainPool('e4m3', width)),
   },
   {
     name: 'join_pages_sm90',
     entry: 'join_pages_sm90',
     about: 'Marks the pages that any block has counted entries of.',
     grid: 'x = any, y = 1',
-    plan: (d: Device) => sparsePrefill.plan(d, fp8Call(plainPool('e4m3', width), manyEntries)),
+    plan: convertedPlan(() => plainPool('e4m3', width)),
   },
   ...fp8Rows.map(
     ([rows, pool, says]): ListedKernel => ({
@@ -120,7 +123,7 @@ const hopperConverted = [
       entry: `dequantize_rows_sm90_${rows}`,
       about: `bf16 rows in slot order of one layer of a pool: ${says}.`,
       grid: 'x = any, y = 1',
-      plan: d => sparsePrefill.plan(d, fp8Call(pool(), manyEntries)),
+      plan: convertedPlan(pool),
     }),
   ),
   {
@@ -129,7 +132,7 @@ const hopperConverted = [
     about:
       'Sparse MLA over lists of slots, 64 heads a block, bf16 queries, bf16 rows of 576 columns with a scale each.',
     grid: persistent,
-    plan: (d: Device) => sparsePrefill.plan(d, fp8Call(plainPool('e4m3', width), manyEntries)),
+    plan: convertedPlan(() => plainPool('e4m3', width)),
   },
 ]
 

@@ -14,7 +14,7 @@ import {
   type Unit,
   unitsOf,
 } from './sm90-few-config.ts'
-import { RowCopies, type RowSource } from './sm90-gather.ts'
+import { memoryRow, RowCopies, type RowSource } from './sm90-gather.ts'
 import { SlotList } from './sm90-list.ts'
 import { itemAt, workIndices } from './sm90-work.ts'
 
@@ -89,7 +89,7 @@ class UnitCopies {
   take(list: SlotList): void {
     const { c, p, rows, memoryRows, valid } = this
     const slot = rows.ownSlot(list)
-    const row = c.linear ? slot : slot.add(slot.div(p.pageSize).mul(p.blockGap))
+    const row = memoryRow(c, p, slot)
     for (const pass of passes) {
       memoryRows[pass]!.set(rows.fromOwner(row, pass))
       valid[pass]!.set(rows.validOf(list, pass))

@@ -25,14 +25,11 @@ import {
   warps,
 } from './sm90-few-config.ts'
 import type { FewSoftmax } from './sm90-few-softmax.ts'
+import { partialRow } from './sm90-partial.ts'
 import type { WorkItem } from './sm90-work.ts'
 
 type U32 = Val<'u32'>
 type F32 = Val<'f32'>
-
-/** The row of a head among the partial results. */
-const partialRow = (p: SparseFewParams, { token, part }: WorkItem, head: U32): U32 =>
-  token.mul(p.heads).add(head).mul(p.allParts).add(part.add(p.firstPart))
 
 export class FewScoreOutput {
   private readonly k: KernelBuilder

@@ -14,16 +14,10 @@ import type { Accumulator } from '../../lang/accumulator.ts'
 import type { KernelBuilder } from '../../lang/builder.ts'
 import type { Val, Var } from '../../lang/value.ts'
 import { named, noteWords, roleThreads, type SparseFewConfig, type SparseFewShared, warps } from './sm90-few-config.ts'
+import { farAway, slack, unset } from './sm90-rows.ts'
 
 type U32 = Val<'u32'>
 type F32 = Val<'f32'>
-
-/** Below every score, so that the first one that counts raises it; finite, so that differences are numbers. */
-const unset = -3.4e38
-/** log2 units that a score may exceed m by. */
-const slack = 8
-/** From here on a rounded c s differs from the exact one by more than `slack`. */
-const farAway = 2 ** 28
 
 /** One head of a thread's. */
 interface Column {

@@ -10,7 +10,7 @@ import { ConvertedRows, groupRows } from '../fp8-rows/converted-rows.ts'
 import { type Fp8RowBuffers, isScaled } from '../fp8-rows/row-format.ts'
 import { gatherThreads, type ListParams, type QueryParams } from './sm90-config.ts'
 import type { SparseFp8Config } from './sm90-fp8-config.ts'
-import { QueryCopies } from './sm90-gather.ts'
+import { memoryRow, QueryCopies } from './sm90-gather.ts'
 import { SlotList } from './sm90-list.ts'
 import { type Half, ProducerPlace, type SparseStages } from './sm90-stages.ts'
 import { workItems } from './sm90-work.ts'
@@ -91,6 +91,3 @@ export function gatherFp8Role(
     })
   }
 }
-
-const memoryRow = ({ linear }: SparseFp8Config, p: Fp8RowParams, slot: U32): U32 =>
-  linear ? slot : slot.add(slot.div(p.pageSize).mul(p.blockGap))

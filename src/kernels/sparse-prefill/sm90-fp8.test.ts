@@ -8,6 +8,7 @@ import {
   prefillCase,
   run,
   slotList,
+  tokenOf,
 } from '../../../test/latent-cases.ts'
 import type { VariantName } from '../../../test/latent-variants.ts'
 import { assemble, hasPtxas, rolesAlone } from '../../../test/ptxas.ts'
@@ -98,8 +99,7 @@ test.each([80, 104, 1e4])('a key %d below the largest', async gap => {
 test('a token alone has the bits of the token in a batch, whose rows are converted first', async () => {
   for (const variant of ['fp8 per token', 'packed 656'] as const) {
     const { args } = prefillCase({ variant, tokens: 9, heads: 4, topk: 70 })
-    const one = (t: unknown): never => (t as Tensor).narrow(0, 3, 1) as never
-    const own = { ...args, q: one(args.q), indices: one(args.indices), topkLength: one(args.topkLength) }
+    const own = tokenOf(args, 3)
     expect([args, own].map(each => kernelsOf(each).length)).toEqual([4, 1])
     expectSame(await prefill(own), narrow(await prefill(args), 0, 3))
   }

@@ -90,7 +90,7 @@ function loadScales(
 }
 
 /** The memory row of a slot. */
-function memoryRow({ linear }: SparseSm90Config, p: RowParams, slot: U32): U32 {
+export function memoryRow({ linear }: SparseSm90Config, p: Pick<RowParams, 'pageSize' | 'blockGap'>, slot: U32): U32 {
   return linear ? slot : slot.add(slot.div(p.pageSize).mul(p.blockGap))
 }
 

@@ -7,6 +7,7 @@
  */
 
 import type { KernelBuilder } from '../../lang/builder.ts'
+import type { Val } from '../../lang/value.ts'
 import { storeWords } from '../../lang/wide.ts'
 import { emptySplit } from '../merge-splits-kernel.ts'
 import { nope, type OutputParams, type SparseSm90Config, sideColumns } from './sm90-config.ts'
@@ -14,6 +15,10 @@ import type { MathOutput, MathSide } from './sm90-math.ts'
 import { FinalOutput, rowTotals } from './sm90-output.ts'
 import { indicesOf, rowHalves } from './sm90-rows.ts'
 import type { WorkItem } from './sm90-work.ts'
+
+/** The row of a head of an item among the partial results. */
+export const partialRow = (p: OutputParams, { token, part }: WorkItem, head: Val<'u32'>): Val<'u32'> =>
+  token.mul(p.heads).add(head).mul(p.allParts).add(part.add(p.firstPart))
 
 class PartialOutput implements MathOutput {
   private readonly k: KernelBuilder
@@ -24,14 +29,14 @@ class PartialOutput implements MathOutput {
     this.p = p
   }
 
-  finish(side: MathSide, { token, firstHead, part }: WorkItem): void {
+  finish(side: MathSide, item: WorkItem): void {
     const { k, p } = this
     const { rows } = side
     const { sums, tops } = rowTotals(side, p.scale)
     for (const h of rowHalves) {
-      const head = firstHead.add(rows.row).add(8 * h)
+      const head = item.firstHead.add(rows.row).add(8 * h)
       const some = sums[h]!.gt(0).or(sums[h]!.ne(sums[h]!))
-      const row = token.mul(p.heads).add(head).mul(p.allParts).add(part.add(p.firstPart))
+      const row = partialRow(p, item, head)
       k.when(head.lt(p.heads), () => {
         if (side.side === 0)
           k.when(k.lane.bitAnd(3).eq(0), () => {

@@ -18,11 +18,11 @@ type U32 = Val<'u32'>
 type F32 = Val<'f32'>
 
 /** Below every score, so that the first one that counts raises it; finite, so that differences are numbers. */
-const unset = -3.4e38
+export const unset = -3.4e38
 /** log2 units that a score may exceed M by. */
-const slack = 8
+export const slack = 8
 /** From here on a rounded c s differs from the exact one by more than `slack`. */
-const farAway = 2 ** 28
+export const farAway: number = 2 ** 28
 
 export const rowHalves = [0, 1] as const
 

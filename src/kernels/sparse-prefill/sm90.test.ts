@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import {
+  emptyBlocks,
   expectLatent,
   expectSame,
   handPool,
@@ -8,6 +9,8 @@ import {
   prefillCase,
   run,
   slotList,
+  tokenOf,
+  withoutRope,
 } from '../../../test/latent-cases.ts'
 import type { GpuPlan } from '../../lang/launch.ts'
 import { type SparsePrefillArgs, sparsePrefill } from '../../ops/sparse-prefill.ts'
@@ -48,34 +51,18 @@ describe('on the simulator, without findings', () => {
 
   test('rows without rope, f32 out', async () => {
     const { args } = prefillCase({ tokens: 2, heads: 37, topk: 100 })
-    const q = (args.q as Tensor).narrow(2, 0, 512) as Tensor<'bf16'>
-    const values = (args.cache.values as Tensor).narrow(3, 0, 512) as Tensor<'bf16'>
-    await expectRight({ ...args, q, cache: { ...args.cache, values } as never, outDtype: 'f32' })
+    await expectRight({ ...withoutRope(args), outDtype: 'f32' })
   })
 })
 
-/** A list of `blocks` blocks of 64 entries, of which only the named entries are slots. */
-function sparseList(blocks: number, entries: ReadonlyMap<number, number>): number[] {
-  return Array.from({ length: 64 * blocks }, (_, j) => entries.get(j) ?? -1)
-}
-
 test('blocks of 64 entries without a slot are passed over, wherever they are', async () => {
-  const { args, pool } = prefillCase({ tokens: 1, heads: 34, topk: 9 })
-  const at = [3, 64 * 7 + 5, 64 * 7 + 63, 64 * 8, 64 * 13 + 32]
-  const named = new Map(at.map((j, i) => [j, pool.slotOf(0, 5 * i)]))
-  const dense = new Map(at.map((j, i) => [64 * [0, 1, 1, 2, 3][i]! + (j % 64), named.get(j)!]))
-  const of = (list: number[]) => {
-    const { topkLength: _, ...rest } = args
-    return prefill({ ...rest, indices: slotList([1, list.length], list) })
-  }
-  expectSame(await of(sparseList(17, named)), await of(sparseList(4, dense)))
+  const [sparse, dense] = emptyBlocks(34)
+  expectSame(await prefill(sparse), await prefill(dense))
 })
 
 test('a token alone has the bits of the token in a batch', async () => {
   const { args } = prefillCase({ tokens: 5, heads: 36, topk: 70 })
-  const one = (t: unknown): never => (t as Tensor).narrow(0, 3, 1) as never
-  const alone = await prefill({ ...args, q: one(args.q), indices: one(args.indices), topkLength: one(args.topkLength) })
-  expectSame(alone, narrow(await prefill(args), 0, 3))
+  expectSame(await prefill(tokenOf(args, 3)), narrow(await prefill(args), 0, 3))
 })
 
 test.each([
